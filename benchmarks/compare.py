@@ -1,7 +1,8 @@
 """Hold new measurements against committed ones: python benchmarks/compare.py NEW.json [OLD.json].
 
-Only ratios taken within one run are compared, so that a slower machine is not a worse library. Exit code 1 when one is
-worse by more than 15 %, or is missing without a reason; 2 when the two were not measured at the same sizes.
+Only ratios taken within one run are compared, so that a slower machine is not a worse
+library. Exit code 1 when one is worse by more than 15 %, or is missing without a
+reason; 2 when the two were not measured at the same sizes.
 """
 
 import argparse
@@ -19,7 +20,8 @@ def worsening(new, old):
     Parameters
     ----------
     new, old : dict
-        With a positive ``value``; ``better`` of the old one says which direction is ``"lower"`` or ``"higher"``.
+        With a positive ``value``; ``better`` of the old one says which direction is
+        ``"lower"`` or ``"higher"``.
     """
     factor = new["value"] / old["value"]
     return {"lower": factor, "higher": 1 / factor}[old["better"]]
@@ -34,9 +36,11 @@ def compare(new, old):
         What `run.py` wrote.
     """
     found = {entry["name"]: entry for entry in new["entries"]}
-    worse, left_out = [], []
+    worse = []
+    left_out = []
     for entry in old["entries"]:
-        name, value = entry["name"], entry["value"]
+        name = entry["name"]
+        value = entry["value"]
         if name in found:
             factor = worsening(found[name], entry)
             if not factor <= 1 + TOLERANCE:  # NaN is worse
@@ -51,16 +55,24 @@ def compare(new, old):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("new", type=Path)
     parser.add_argument("old", type=Path, nargs="?", default=COMMITTED)
     options = parser.parse_args(arguments)
     try:
-        new, old = (json.loads(path.read_text(encoding="utf-8")) for path in (options.new, options.old))
+        new, old = (
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in (options.new, options.old)
+        )
     except (OSError, ValueError) as error:
         parser.error(f"NEW and OLD must be files that run.py wrote: {error}")
     if new["quick"] != old["quick"]:
-        print("a quick run and a whole one have other sizes: nothing to compare", file=sys.stderr)
+        print(
+            "a quick run and a whole one have other sizes: nothing to compare",
+            file=sys.stderr,
+        )
         return 2
     worse, left_out = compare(new, old)
     for line in left_out:

@@ -3,9 +3,10 @@
     python benchmarks/correlated_noise.py accuracy DATA [SEEDS]
     python benchmarks/correlated_noise.py cost {independent,tree,toeplitz}
 
-The first prints test accuracy after the last task of banking77 streams in which every class is in every task, with
-seeded noise. The second learns 1,000 tasks of 200 records, 384 features and 100 classes with the noise of the operating
-system, and prints CPU seconds, the peak of memory and the sizes of the files.
+The first prints test accuracy after the last task of banking77 streams in which every
+class is in every task, with seeded noise. The second learns 1,000 tasks of 200 records,
+384 features and 100 classes with the noise of the operating system, and prints CPU
+seconds, the peak of memory and the sizes of the files.
 """
 
 import resource
@@ -32,7 +33,10 @@ def learned(data, tasks, budget, seed, noise, max_tasks):
     """Return the accuracy of a model of all tasks."""
     x, y, x_test, y_test = data
     model = ContinualPrototypes(
-        budget, np.arange(y.max() + 1), random_state=1000 + seed, **options_of(noise, max_tasks)
+        budget,
+        np.arange(y.max() + 1),
+        random_state=1000 + seed,
+        **options_of(noise, max_tasks),
     )
     with tempfile.TemporaryDirectory() as folder:
         state = {} if noise == "independent" else {"state": Path(folder) / "state"}
@@ -47,10 +51,19 @@ def compare(title, data, make, n_tasks, max_tasks, seeds):
         cells = []
         for noise in NOISES:
             scores = [
-                learned(data, make(y, np.arange(y.max() + 1), n_tasks, s), ApproxDP(epsilon, 1e-5), s, noise, max_tasks)
+                learned(
+                    data,
+                    make(y, np.arange(y.max() + 1), n_tasks, s),
+                    ApproxDP(epsilon, 1e-5),
+                    s,
+                    noise,
+                    max_tasks,
+                )
                 for s in range(seeds)
             ]
-            cells.append(f"{noise} {np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}")
+            cells.append(
+                f"{noise} {np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}"
+            )
         print(f"{title}, epsilon {epsilon:g}: {'; '.join(cells)}", flush=True)
 
 
@@ -63,7 +76,8 @@ def cost(noise):
         state = {} if noise == "independent" else {"state": path}
         started = time.process_time()
         for _ in range(1000):
-            X, y = rng.normal(size=(200, 384)).astype(np.float32), rng.integers(100, size=200)
+            X = rng.normal(size=(200, 384)).astype(np.float32)
+            y = rng.integers(100, size=200)
             model.partial_fit(X, y, **state)
         seconds = time.process_time() - started
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -77,8 +91,11 @@ if __name__ == "__main__":
     if sys.argv[1] == "cost":
         cost(sys.argv[2])
         sys.exit()
-    banking, seeds = read(Path(sys.argv[2]) / "banking77"), int(sys.argv[3]) if len(sys.argv) > 3 else 5
+    banking = read(Path(sys.argv[2]) / "banking77")
+    seeds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
     compare("every class in 11 tasks", banking, shuffled, 11, 11, seeds)
     compare("every class in 77 tasks", banking, shuffled, 77, 77, seeds)
-    compare("every class in 77 tasks of at most 1,000", banking, shuffled, 77, 1000, seeds)
+    compare(
+        "every class in 77 tasks of at most 1,000", banking, shuffled, 77, 1000, seeds
+    )
     compare("11 tasks of 7 classes", banking, class_incremental, 11, 11, seeds)

@@ -1,9 +1,11 @@
 """Peak memory and rate of `dppl embed` on generated images, and a kill at a random moment.
 
-    python benchmarks/embedding.py [--images 5000 20000] [--encoder pixels] [--json FILE]
+    python benchmarks/embedding.py [--images 5000 20000] [--encoder pixels] [--json
+    FILE]
 
-Each table is made by a process of its own. The largest is then made once more, killed with SIGKILL after a random share
-of the time that it took, made to the end, and compared byte by byte.
+Each table is made by a process of its own. The largest is then made once more, killed
+with SIGKILL after a random share of the time that it took, made to the end, and
+compared byte by byte.
 """
 
 import argparse
@@ -30,7 +32,9 @@ def make_images(folder, n):
     for number in range(n):
         path = folder / f"class{number % CLASSES}" / f"{number:06}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).resize((128, 96)).save(path, quality=85)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).resize(
+            (128, 96)
+        ).save(path, quality=85)
 
 
 def start(source, table, encoder):
@@ -64,7 +68,12 @@ def measured(source, table, n, encoder):
     seconds = time.perf_counter() - began
     if code:
         raise SystemExit(f"dppl embed ended with {code}")
-    return {"images": n, "peak MB": round(peak, 1), "seconds": round(seconds, 1), "images/s": round(n / seconds)}
+    return {
+        "images": n,
+        "peak MB": round(peak, 1),
+        "seconds": round(seconds, 1),
+        "images/s": round(n / seconds),
+    }
 
 
 def contents(table):
@@ -80,18 +89,23 @@ def killed(source, folder, seconds, encoder):
     code, _ = finish(process)
     there = len(list((folder / "again").glob("*.parquet")))
     resumed, _ = finish(start(source, folder / "again", encoder))
-    first, second = contents(folder / "table"), contents(folder / "again")
+    first = contents(folder / "table")
+    second = contents(folder / "again")
     return {
         "killed after": f"{share:.0%} of the time",
         "exit codes": [code, resumed],
         "shards then": there,
         "shards at the end": len(list((folder / "again").glob("*.parquet"))),
-        "files that differ": sorted(name for name in {*first, *second} if first.get(name) != second.get(name)),
+        "files that differ": sorted(
+            name for name in {*first, *second} if first.get(name) != second.get(name)
+        ),
     }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, nargs="+", default=[5000, 20_000])
     parser.add_argument("--encoder", default="pixels")
     parser.add_argument("--json", type=Path)
@@ -101,10 +115,18 @@ def main():
         for n in sorted(options.images):
             folder = Path(name) / str(n)
             make_images(folder / "images", n)
-            figures.append(measured(folder / "images", folder / "table", n, options.encoder))
-        after_kill = killed(folder / "images", folder, figures[-1]["seconds"], options.encoder)
+            figures.append(
+                measured(folder / "images", folder / "table", n, options.encoder)
+            )
+        after_kill = killed(
+            folder / "images", folder, figures[-1]["seconds"], options.encoder
+        )
     growth = figures[-1]["peak MB"] / figures[0]["peak MB"] - 1
-    result = {"runs": figures, "growth of peak memory": f"{growth:+.1%}", "kill": after_kill}
+    result = {
+        "runs": figures,
+        "growth of peak memory": f"{growth:+.1%}",
+        "kill": after_kill,
+    }
     write_down(result, options.json)
 
 

@@ -3,7 +3,8 @@
     python benchmarks/federation.py accuracy FOLDER ...   # with train_x.npy, train_y.npy, test_x.npy, test_y.npy
     python benchmarks/federation.py many [--holders 20] [--records 50000] [--processes 2] ...   # on made-up records
 
-Splits are public and made from labels, which research data allow. Noise is seeded, each institution's its own.
+Splits are public and made from labels, which research data allow. Noise is seeded, each
+institution's its own.
 """
 
 import argparse
@@ -29,10 +30,14 @@ INSTITUTIONS = (2, 5, 20)
 
 def splits(y, k, rng):
     """Yield ways to give records to k institutions."""
-    order, classes = rng.permutation(len(y)), np.unique(y)
+    order = rng.permutation(len(y))
+    classes = np.unique(y)
     yield "even", np.array_split(order, k)
     if k <= len(classes):
-        yield "by class", [np.flatnonzero(np.isin(y, classes[place::k])) for place in range(k)]
+        yield (
+            "by class",
+            [np.flatnonzero(np.isin(y, classes[place::k])) for place in range(k)],
+        )
     large = int(0.8 * len(y))
     yield "by size", [order[:large], *np.array_split(order[large:], k - 1)]
 
@@ -45,18 +50,31 @@ def federation(folder, parts, classes, seed):
         state = folder / f"{name}-state"
         at_most = 10**6
         opened[name] = Holder(
-            name, X, y, classes=classes, ledger=ledger, state=state, at_most=at_most, random_state=seed
+            name,
+            X,
+            y,
+            classes=classes,
+            ledger=ledger,
+            state=state,
+            at_most=at_most,
+            random_state=seed,
         )
     return opened
 
 
 def accuracy(folders):
     """Print balanced accuracies as a table."""
-    print("| data | method | institutions | split | mu | one place | together | merged | alone |")
+    print(
+        "| data | method | institutions | split | mu | one place | together | merged | alone |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for folder in folders:
-        X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y"))
-        X, X_test = X.astype(np.float32), X_test.astype(np.float32)
+        X, y, X_test, y_test = (
+            np.load(folder / f"{name}.npy")
+            for name in ("train_x", "train_y", "test_x", "test_y")
+        )
+        X = X.astype(np.float32)
+        X_test = X_test.astype(np.float32)
         classes = np.unique(y)
 
         def score(model, X=X_test, y=y_test, classes=classes):
@@ -65,37 +83,63 @@ def accuracy(folders):
 
         for kind in (SoftmaxPrototypes, MeanPrototypes):
             for mu in MUS:
-                whole = np.mean([score(kind(GaussianDP(mu), classes, random_state=s).fit(X, y)) for s in range(SEEDS)])
+                whole = np.mean(
+                    [
+                        score(kind(GaussianDP(mu), classes, random_state=s).fit(X, y))
+                        for s in range(SEEDS)
+                    ]
+                )
                 for k in INSTITUTIONS:
                     for name, parts in splits(y, k, np.random.default_rng(0)):
                         rows = []
                         for seed in range(SEEDS):
-                            given = {f"h{place}": (X[part], y[part]) for place, part in enumerate(parts)}
+                            given = {
+                                f"h{place}": (X[part], y[part])
+                                for place, part in enumerate(parts)
+                            }
                             with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
                                 opened = federation(Path(place), given, classes, seed)
-                                model = kind(GaussianDP(mu), classes, unknown_labels="ignore")
-                                together = score(model.fit(Federation(InProcess(opened))))
+                                model = kind(
+                                    GaussianDP(mu), classes, unknown_labels="ignore"
+                                )
+                                together = score(
+                                    model.fit(Federation(InProcess(opened)))
+                                )
                                 for one in opened.values():
                                     one.__exit__()
                             alone = {
-                                one: kind(GaussianDP(mu), classes, random_state=1000 * seed + place).fit(*data)
+                                one: kind(
+                                    GaussianDP(mu),
+                                    classes,
+                                    random_state=1000 * seed + place,
+                                ).fit(*data)
                                 for place, (one, data) in enumerate(given.items())
                             }
-                            each = np.mean([score(model) for model in list(alone.values())[:5]])
+                            each = np.mean(
+                                [score(model) for model in list(alone.values())[:5]]
+                            )
                             rows.append((together, score(merge(alone)), each))
-                        numbers = " | ".join(f"{value:.3f}" for value in (whole, *np.mean(rows, axis=0)))
-                        print(f"| {folder.name} | {kind.__name__} | {k} | {name} | {mu:g} | {numbers} |", flush=True)
+                        numbers = " | ".join(
+                            f"{value:.3f}" for value in (whole, *np.mean(rows, axis=0))
+                        )
+                        print(
+                            f"| {folder.name} | {kind.__name__} | {k} | {name} | {mu:g} | {numbers} |",
+                            flush=True,
+                        )
 
 
 class Processes:
     """Institutions in several processes, which answer at the same time."""
 
     def __init__(self, names, opened, n):
-        self.names, self._pipes = tuple(names), []
+        self.names = tuple(names)
+        self._pipes = []
         for start in range(n):
             near, far = multiprocessing.Pipe()
             mine = self.names[start::n]
-            multiprocessing.get_context("fork").Process(target=self._serve, args=(far, opened, mine)).start()
+            multiprocessing.get_context("fork").Process(
+                target=self._serve, args=(far, opened, mine)
+            ).start()
             far.close()
             self._pipes.append((near, mine))
 
@@ -119,7 +163,9 @@ class Processes:
 
         with ThreadPoolExecutor(len(self._pipes)) as pool:
             return {
-                name: reply for came in pool.map(lambda one: ask(*one), self._pipes) for name, reply in came.items()
+                name: reply
+                for came in pool.map(lambda one: ask(*one), self._pipes)
+                for name, reply in came.items()
             }
 
     def close(self):
@@ -132,45 +178,74 @@ class Processes:
 
 def many(n_holders, n_records, n_features, n_classes, n_processes):
     """Time one fit on many institutions in a few processes, and print the largest memory of one."""
-    means = np.random.default_rng(0).normal(size=(n_classes, n_features)).astype(np.float32)
+    means = (
+        np.random.default_rng(0).normal(size=(n_classes, n_features)).astype(np.float32)
+    )
     classes = np.arange(n_classes)
 
     def opened(name):
         rng = np.random.default_rng(int(name[1:]))
         y = rng.integers(n_classes, size=n_records)
         X = np.empty((n_records, n_features), np.float16)
-        for start in range(0, n_records, 4096):  # wide numbers of all rows are in nobody's memory
+        for start in range(
+            0, n_records, 4096
+        ):  # wide numbers of all rows are in nobody's memory
             rows = y[start : start + 4096]
-            X[start : start + 4096] = means[rows] + 3 * rng.standard_normal((len(rows), n_features), np.float32)
+            X[start : start + 4096] = means[rows] + 3 * rng.standard_normal(
+                (len(rows), n_features), np.float32
+            )
         return federation(Path(folder), {name: (X, y)}, classes, None)[name]
 
     with tempfile.TemporaryDirectory() as folder:
-        way = Processes([f"h{place}" for place in range(n_holders)], opened, n_processes)
+        way = Processes(
+            [f"h{place}" for place in range(n_holders)], opened, n_processes
+        )
         fit = Federation(way)  # waits until all have made their records
         started = time.perf_counter()
         SoftmaxPrototypes(GaussianDP(1), classes, unknown_labels="ignore").fit(fit)
         seconds = time.perf_counter() - started
         way.close()
-    each, own = (resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+    each, own = (
+        resource.getrusage(who)
+        for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)
+    )
     work = sum(one.ru_utime + one.ru_stime for one in (each, own))
-    print(f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes", end="")
-    print(f" in {n_processes} processes: {seconds:.0f} s, {work:.0f} s of processor with making the records", end="")
-    print(f"; {each.ru_maxrss / 2**20:.2f} GiB the largest process, {own.ru_maxrss / 2**20:.2f} the coordinator")
+    print(
+        f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes",
+        end="",
+    )
+    print(
+        f" in {n_processes} processes: {seconds:.0f} s, {work:.0f} s of processor with making the records",
+        end="",
+    )
+    print(
+        f"; {each.ru_maxrss / 2**20:.2f} GiB the largest process, {own.ru_maxrss / 2**20:.2f} the coordinator"
+    )
 
 
 def main():
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("accuracy", "many"))
     parser.add_argument("folders", nargs="*", type=Path)
-    for name, number in (("holders", 20), ("records", 50_000), ("features", 384), ("classes", 77), ("processes", 2)):
+    for name, number in (
+        ("holders", 20),
+        ("records", 50_000),
+        ("features", 384),
+        ("classes", 77),
+        ("processes", 2),
+    ):
         parser.add_argument(f"--{name}", type=int, default=number)
     given = parser.parse_args()
     warnings.simplefilter("ignore", WeakBudgetWarning)
     if given.what == "accuracy":
         accuracy(given.folders)
     else:
-        many(given.holders, given.records, given.features, given.classes, given.processes)
+        many(
+            given.holders, given.records, given.features, given.classes, given.processes
+        )
     return 0
 
 

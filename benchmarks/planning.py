@@ -1,15 +1,17 @@
 """Measure, calibrate and test the model behind `dppl plan`.
 
-    python benchmarks/planning.py measure FOLDER SET [--names] [--fits 60] [--seed 0] [--out SET.jsonl]
-    python benchmarks/planning.py calibrate
-    python benchmarks/planning.py test
+    python benchmarks/planning.py measure FOLDER SET [--names] [--fits 60] [--seed 0]
+    [--out SET.jsonl] python benchmarks/planning.py calibrate python
+    benchmarks/planning.py test
 
-`measure` fits a method many times on random parts of a public labelled set of embeddings, and writes for each fit the
-budget, the class sizes and the recall of each class. FOLDER holds the sets of docs/results.md; SET is one of those, or
-`digits`, the built-in sample, which needs no folder. With --names the fits start from the embedded names of classes, as
-`dppl train` does with texts. `calibrate` prints the constants of dppl/planning/model.py, found
-on the sets of CALIBRATION; `test` prints how far its predictions lie from what was measured on the sets of TEST, which
-no constant has seen. Both read docs/results/planning/fits.jsonl.
+`measure` fits a method many times on random parts of a public labelled set of
+embeddings, and writes for each fit the budget, the class sizes and the recall of each
+class. FOLDER holds the sets of docs/results.md; SET is one of those, or `digits`, the
+built-in sample, which needs no folder. With --names the fits start from the embedded
+names of classes, as `dppl train` does with texts. `calibrate` prints the constants of
+dppl/planning/model.py, found on the sets of CALIBRATION; `test` prints how far its
+predictions lie from what was measured on the sets of TEST, which no constant has seen.
+Both read docs/results/planning/fits.jsonl.
 """
 
 import argparse
@@ -33,10 +35,12 @@ from dppl.planning.plan import FOUND, FOUND_IN_PART
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "docs/results/planning/fits.jsonl"
-CALIBRATION, TEST = ("banking77", "cifar10_mobilenetv2", "digits"), ("hwu64", "sources13")
+CALIBRATION = ("banking77", "cifar10_mobilenetv2", "digits")
+TEST = ("hwu64", "sources13")
 # Share of groups that a range holds on the calibration sets.
 COVERAGE = 0.8
-PUBLIC_ROWS, REFERENCE_ROWS = 10_000, 10_003
+PUBLIC_ROWS = 10_000
+REFERENCE_ROWS = 10_003
 MOST_RECORDS = 4_000
 NAMED = (("softmax", False), ("softmax", True))
 METHODS = (("softmax", False), ("softmax", True), ("mean", False), ("public", True))
@@ -48,22 +52,50 @@ def load(folder, name):
         sample = load_sample()
         return sample.X, sample.y, sample.X_test, sample.y_test, sample.X_public
     texts = np.load(folder / "public_text/x.npy", mmap_mode="r")
-    if name == "sources13":  # which of 13 collections a sentence is from; the last rows are the public ones
+    if (
+        name == "sources13"
+    ):  # which of 13 collections a sentence is from; the last rows are the public ones
         names = np.array((folder / "public_text/sources.txt").read_text().split())
-        X, y = np.asarray(texts[:50_000], np.float32), np.unique(names, return_inverse=True)[1][:50_000]
-        return X[:40_000], y[:40_000], X[40_000:], y[40_000:], np.asarray(texts[50_000:], np.float32)
-    parts = [np.load(folder / name / f"{part}.npy") for part in ("train_x", "train_y", "test_x", "test_y")]
+        X = np.asarray(texts[:50_000], np.float32)
+        y = np.unique(names, return_inverse=True)[1][:50_000]
+        return (
+            X[:40_000],
+            y[:40_000],
+            X[40_000:],
+            y[40_000:],
+            np.asarray(texts[50_000:], np.float32),
+        )
+    parts = [
+        np.load(folder / name / f"{part}.npy")
+        for part in ("train_x", "train_y", "test_x", "test_y")
+    ]
     own = folder / name / "public_x.npy"
     public = np.load(own) if own.exists() else np.asarray(texts[:PUBLIC_ROWS])
-    return parts[0].astype(np.float32), parts[1], parts[2].astype(np.float32), parts[3], public.astype(np.float32)
+    return (
+        parts[0].astype(np.float32),
+        parts[1],
+        parts[2].astype(np.float32),
+        parts[3],
+        public.astype(np.float32),
+    )
 
 
 def design(y, rng):
     """Draw some of the classes, and how many records each has: from equal numbers to one in a hundred."""
     available = np.bincount(y)
-    n_classes = int(np.clip(round(np.exp(rng.uniform(np.log(2), np.log(len(available) + 1)))), 2, len(available)))
+    n_classes = int(
+        np.clip(
+            round(np.exp(rng.uniform(np.log(2), np.log(len(available) + 1)))),
+            2,
+            len(available),
+        )
+    )
     classes = np.sort(rng.choice(len(available), n_classes, replace=False))
-    largest = np.exp(rng.uniform(np.log(8), np.log(min(available.max(), 2 * MOST_RECORDS / n_classes))))
+    largest = np.exp(
+        rng.uniform(
+            np.log(8), np.log(min(available.max(), 2 * MOST_RECORDS / n_classes))
+        )
+    )
     ratio = rng.choice((1, 3, 10, 100))
     sizes = largest * ratio ** -rng.permutation(np.linspace(0, 1, n_classes))
     return classes, np.clip(np.rint(sizes), 1, available[classes]).astype(int)
@@ -73,31 +105,48 @@ def reference(X, y, X_test, y_test):
     """Return the balanced accuracy without privacy, from not more rows than a logistic regression takes quickly."""
     fitted = NonPrivateLogisticRegression().fit(X[:REFERENCE_ROWS], y[:REFERENCE_ROWS])
     right = fitted.predict(X_test) == y_test
-    return round(float(np.mean([right[y_test == c].mean() for c in np.unique(y_test)])), 3)
+    return round(
+        float(np.mean([right[y_test == c].mean() for c in np.unique(y_test)])), 3
+    )
 
 
 def measure(options):
     """Write the accuracy without privacy, and a line for each fit."""
     X, y, X_test, y_test, public = load(options.folder, options.set)
-    names = np.load(options.folder / options.set / "class_names_x.npy") if options.names else None
+    names = (
+        np.load(options.folder / options.set / "class_names_x.npy")
+        if options.names
+        else None
+    )
     with options.out.open("a", encoding="utf-8") as out:
         if options.seed == 0 and not options.names:
-            head = {"set": options.set, "reference": reference(X, y, X_test, y_test), "classes": len(np.unique(y))}
+            head = {
+                "set": options.set,
+                "reference": reference(X, y, X_test, y_test),
+                "classes": len(np.unique(y)),
+            }
             out.write(json.dumps(head) + "\n")
         for fit in range(options.fits):
             rng = np.random.default_rng((options.seed, fit))
             classes, sizes = design(y, rng)
-            chosen = [rng.choice(np.flatnonzero(y == c), n, replace=False) for c, n in zip(classes, sizes, strict=True)]
+            chosen = [
+                rng.choice(np.flatnonzero(y == c), n, replace=False)
+                for c, n in zip(classes, sizes, strict=True)
+            ]
             rows = np.sort(np.concatenate(chosen))
             tested = np.flatnonzero(np.isin(y_test, classes))
             examples = () if names is None else (names[classes], classes)
             for method, with_public in METHODS if names is None else NAMED:
                 mu = round(float(np.exp(rng.uniform(np.log(0.1), np.log(8)))), 3)
                 given = PublicData(public if with_public else None, *examples)
-                fitted = BY_METHOD[method].load()(GaussianDP(mu), classes=classes, public=given, random_state=fit)
+                fitted = BY_METHOD[method].load()(
+                    GaussianDP(mu), classes=classes, public=given, random_state=fit
+                )
                 fitted.fit(X[rows], y[rows])
                 right = fitted.predict(X_test[tested]) == y_test[tested]
-                recalls = [round(float(right[y_test[tested] == c].mean()), 3) for c in classes]
+                recalls = [
+                    round(float(right[y_test[tested] == c].mean()), 3) for c in classes
+                ]
                 line = {
                     "set": options.set,
                     "method": method,
@@ -130,21 +179,30 @@ class Groups:
     def of(self, sets):
         """Return those of some sets."""
         kept = np.isin(self.set, sets)
-        return Groups(**{name: getattr(self, name)[kept] for name in Groups.__dataclass_fields__})
+        return Groups(
+            **{name: getattr(self, name)[kept] for name in Groups.__dataclass_fields__}
+        )
 
     @property
     def weights(self):
         """Each set counts alike."""
-        names, places, counts = np.unique(self.set, return_inverse=True, return_counts=True)
+        names, places, counts = np.unique(
+            self.set, return_inverse=True, return_counts=True
+        )
         return 1 / (len(names) * counts[places])
 
     def variance(self, law, s):
         """Return 1/D² of each group."""
-        return model.variance(law, s, self.size, self.mean_size, self.n_features, self.spend)
+        return model.variance(
+            law, s, self.size, self.mean_size, self.n_features, self.spend
+        )
 
     def misses(self, law, s):
         """Return expected less measured recall."""
-        return model.recall(1 / np.sqrt(self.variance(law, s)), self.n_classes) - self.recall
+        return (
+            model.recall(1 / np.sqrt(self.variance(law, s)), self.n_classes)
+            - self.recall
+        )
 
     def covered(self, law, s, factor):
         """Return which groups lie in the range that is stated."""
@@ -155,17 +213,34 @@ class Groups:
 def groups(path, method, public, names=False):
     """Read the measurements of a method, from names of classes or from nothing."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    s = {line["set"]: model.hardness(line["reference"], line["classes"]) for line in lines if "reference" in line}
+    s = {
+        line["set"]: model.hardness(line["reference"], line["classes"])
+        for line in lines
+        if "reference" in line
+    }
     columns = []
     for fit, line in enumerate(lines):
-        if (line.get("method"), line.get("public"), line.get("names", False)) != (method, public, names):
+        if (line.get("method"), line.get("public"), line.get("names", False)) != (
+            method,
+            public,
+            names,
+        ):
             continue
-        sizes, recalls = np.array(line["sizes"]), np.array(line["recalls"])
+        sizes = np.array(line["sizes"])
+        recalls = np.array(line["recalls"])
         spend = model.spend(method, GaussianDP(line["mu"]))
-        for chosen in np.array_split(np.argsort(sizes, kind="stable"), min(len(sizes), 5)):
+        for chosen in np.array_split(
+            np.argsort(sizes, kind="stable"), min(len(sizes), 5)
+        ):
             size = float(np.exp(np.log(sizes[chosen]).mean()))
             of_fit = (line["set"], fit, len(sizes), line["features"], sizes.mean())
-            of_group = (size, len(chosen), spend, s[line["set"]], recalls[chosen].mean())
+            of_group = (
+                size,
+                len(chosen),
+                spend,
+                s[line["set"]],
+                recalls[chosen].mean(),
+            )
             columns.append((*of_fit, *of_group))
     return Groups(*map(np.array, zip(*columns, strict=True)))
 
@@ -179,15 +254,23 @@ def calibrated(data):
     def misses(x):
         return data.misses(law(x), data.s) * np.sqrt(data.weights)
 
-    found = law(least_squares(misses, [0, 5, 0.5, 0.3], bounds=([-1, 0, 0, 0], [4, 9, 3, 2])).x)
-    return replace(found, spread=range_of(data, found, data.s), wide=range_of(data, found, model.usual_hardness()))
+    found = law(
+        least_squares(misses, [0, 5, 0.5, 0.3], bounds=([-1, 0, 0, 0], [4, 9, 3, 2])).x
+    )
+    return replace(
+        found,
+        spread=range_of(data, found, data.s),
+        wide=range_of(data, found, model.usual_hardness()),
+    )
 
 
 def worth_of_names(data, law):
     """Return the variance of what names tell that fits some groups best; all else is as without names."""
 
     def misses(x):
-        return data.misses(replace(law, names=float(np.exp(x[0]))), data.s) * np.sqrt(data.weights)
+        return data.misses(replace(law, names=float(np.exp(x[0]))), data.s) * np.sqrt(
+            data.weights
+        )
 
     return float(np.exp(least_squares(misses, [0]).x[0]))
 
@@ -204,10 +287,14 @@ def calibrate(options):
     """Print the constants."""
     for method, public in NAMED:
         data = groups(options.results, method, public, names=True).of(CALIBRATION)
-        print(f"    names, {public}: {worth_of_names(data, model.LAWS[method, public]):.3g}")
+        print(
+            f"    names, {public}: {worth_of_names(data, model.LAWS[method, public]):.3g}"
+        )
     for method, public in METHODS:
         law = calibrated(groups(options.results, method, public).of(CALIBRATION))
-        print(f'    ("{method}", {public}): Law({", ".join(f"{value:.3g}" for value in vars_of(law))}),')
+        print(
+            f'    ("{method}", {public}): Law({", ".join(f"{value:.3g}" for value in vars_of(law))}),'
+        )
 
 
 def vars_of(law):
@@ -222,20 +309,46 @@ def test(options):
         data = groups(options.results, method, public)
         for name in TEST:
             print(
-                row(f"{method}{', public rows' if public else ''}", name, model.LAWS[method, public], data.of([name]))
+                row(
+                    f"{method}{', public rows' if public else ''}",
+                    name,
+                    model.LAWS[method, public],
+                    data.of([name]),
+                )
             )
     for method, public in NAMED:
         data = groups(options.results, method, public, names=True).of(TEST)
-        print(row(f"{method}{', public rows' if public else ''}, names", "hwu64", model.NAMED[public], data))
-    print("\nClasses of similar size by what the plan says of them, and shares that were found so.\n\n" + VERDICTS)
+        print(
+            row(
+                f"{method}{', public rows' if public else ''}, names",
+                "hwu64",
+                model.NAMED[public],
+                data,
+            )
+        )
+    print(
+        "\nClasses of similar size by what the plan says of them, and shares that were found so.\n\n"
+        + VERDICTS
+    )
     for method, public in METHODS:
-        print(verdicts(method, public, groups(options.results, method, public).of(TEST)))
+        print(
+            verdicts(method, public, groups(options.results, method, public).of(TEST))
+        )
     print("\nEach set by the constants of all others.\n\n" + HEADER)
     for method, public in METHODS:
         data = groups(options.results, method, public)
         for name in (*CALIBRATION, *TEST):
-            law = calibrated(data.of([other for other in (*CALIBRATION, *TEST) if other != name]))
-            print(row(f"{method}{', public rows' if public else ''}", name, law, data.of([name])))
+            law = calibrated(
+                data.of([other for other in (*CALIBRATION, *TEST) if other != name])
+            )
+            print(
+                row(
+                    f"{method}{', public rows' if public else ''}",
+                    name,
+                    law,
+                    data.of([name]),
+                )
+            )
 
 
 HEADER = (
@@ -247,9 +360,11 @@ HEADER = (
 def row(method, name, law, data):
     """Return errors of recalls and of balanced accuracies, and how many lie in the range."""
     s = model.usual_hardness()
-    known, unknown = data.misses(law, data.s), data.misses(law, s)
+    known = data.misses(law, data.s)
+    unknown = data.misses(law, s)
     balanced = [
-        np.average(known[data.fit == fit], weights=data.members[data.fit == fit]) for fit in np.unique(data.fit)
+        np.average(known[data.fit == fit], weights=data.members[data.fit == fit])
+        for fit in np.unique(data.fit)
     ]
     cells = (
         f"{np.abs(known).mean():.3f}",
@@ -269,19 +384,29 @@ def verdicts(method, public, data):
     """Return rows: of what was said to be found, in part, or not, how much was so."""
     law = model.LAWS[method, public]
     said, true = (
-        np.digitize(model.share_found(law, data.s, recalls, data.n_classes), (FOUND_IN_PART, FOUND))
+        np.digitize(
+            model.share_found(law, data.s, recalls, data.n_classes),
+            (FOUND_IN_PART, FOUND),
+        )
         for recalls in (data.recall + data.misses(law, data.s), data.recall)
     )
     rows = []
     for verdict, name in ((2, "yes"), (1, "in part"), (0, "no")):
-        shares = [f"{(true[said == verdict] == other).mean() * 100:.0f} %" for other in (2, 1, 0)]
+        shares = [
+            f"{(true[said == verdict] == other).mean() * 100:.0f} %"
+            for other in (2, 1, 0)
+        ]
         label = f"{method}{', public rows' if public else ''}"
-        rows.append(f"| {' | '.join((label, name, str((said == verdict).sum()), *shares))} |")
+        rows.append(
+            f"| {' | '.join((label, name, str((said == verdict).sum()), *shares))} |"
+        )
     return "\n".join(rows)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     measuring = commands.add_parser("measure")
     measuring.add_argument("folder", type=Path)

@@ -2,13 +2,16 @@
 
     python benchmarks/probe.py [--steps 5] [--batches 1] [--threads 1]
 
-for 50,000 records of 768 features in 100 classes, or what --records, --features and --classes say.
+for 50,000 records of 768 features in 100 classes, or what --records, --features and
+--classes say.
 
-Both make the same steps on the same rows: softmax regression from zero weights, gradients clipped to norm 1, Gaussian
-noise of the same width, momentum 0.9, the number of records taken as public. With one batch every record takes part in
-every step; with B batches each takes part with probability 1/B (Poisson sampling). Opacus is timed with its loader, as
-its tutorials use it, and, for one batch, with the rows handed in ready-made. It draws pseudo-random floating-point
-noise; LinearProbe is timed with a seed, which is as fast and as unfit for release, and with the exact noise of the
+Both make the same steps on the same rows: softmax regression from zero weights,
+gradients clipped to norm 1, Gaussian noise of the same width, momentum 0.9, the number
+of records taken as public. With one batch every record takes part in every step; with B
+batches each takes part with probability 1/B (Poisson sampling). Opacus is timed with
+its loader, as its tutorials use it, and, for one batch, with the rows handed in
+ready-made. It draws pseudo-random floating-point noise; LinearProbe is timed with a
+seed, which is as fast and as unfit for release, and with the exact noise of the
 operating system. Needs `pip install torch==2.13.0 opacus`.
 """
 
@@ -20,8 +23,11 @@ import time
 import warnings
 from pathlib import Path
 
-# BLAS reads it once, on import. Idle threads that wait actively cost CPU seconds too, so more threads make both slower.
-THREADS = int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
+# BLAS reads it once, on import. Idle threads that wait actively cost CPU seconds too,
+# so more threads make both slower.
+THREADS = (
+    int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
+)
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = str(THREADS)
 if hasattr(os, "sched_setaffinity"):
@@ -35,7 +41,8 @@ from dppl.prototypes import LinearProbe  # noqa: E402
 from measuring import write_down  # noqa: E402
 
 # So little noise that accuracies compare the arithmetic and not the draws.
-FULL, SAMPLED = ZCDP(200.0), ApproxDP(30.0, 1e-5)
+FULL = ZCDP(200.0)
+SAMPLED = ApproxDP(30.0, 1e-5)
 STEP = 100.0  # for the gradient of the mean loss
 MOMENTUM = 0.9
 TARGET = 5.0
@@ -77,7 +84,9 @@ def noise_multiplier(steps, n_batches):
     """Return the standard deviation of the noise in a step, in units of the clipping norm."""
     if n_batches == 1:
         return (steps / (2 * FULL.rho)) ** 0.5
-    return sampled_gaussian_multiplier(SAMPLED.epsilon, SAMPLED.delta, 1 / n_batches, steps)
+    return sampled_gaussian_multiplier(
+        SAMPLED.epsilon, SAMPLED.delta, 1 / n_batches, steps
+    )
 
 
 def run_opacus(X, y, n_classes, steps, n_batches, *, loader):
@@ -112,12 +121,16 @@ def run_opacus(X, y, n_classes, steps, n_batches, *, loader):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=50_000)
     parser.add_argument("--features", type=int, default=768)
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=1, help="steps must be a multiple of it")
+    parser.add_argument(
+        "--batches", type=int, default=1, help="steps must be a multiple of it"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -127,7 +140,9 @@ def main():
         import opacus
         import torch
     except ImportError:
-        parser.exit(2, "this comparison needs Opacus: pip install torch==2.13.0 opacus\n")
+        parser.exit(
+            2, "this comparison needs Opacus: pip install torch==2.13.0 opacus\n"
+        )
     rng = np.random.default_rng(0)
     X, y, means = mixture(options.records, options.features, options.classes, rng)
     X_test, y_test, _ = mixture(20_000, options.features, options.classes, rng, means)
@@ -143,7 +158,8 @@ def main():
     # Imports, first calls and thread pools are paid here.
     run_opacus(X[:100], y[:100], *size, loader=True)
     run_probe(X[:100], y[:100], *size, seed=None)
-    seconds, accuracy = {}, {}
+    seconds = {}
+    accuracy = {}
     for name, run in runs.items():
         weights, seconds[name] = cpu_seconds(run)
         accuracy[name] = float(((X_test @ weights.T).argmax(axis=1) == y_test).mean())
@@ -160,7 +176,9 @@ def main():
         f"{options.steps} steps, {options.batches} batches",
         "CPU seconds": {name: round(value, 2) for name, value in seconds.items()},
         "accuracy": {name: round(value, 4) for name, value in accuracy.items()},
-        "accuracies agree within": round(max(accuracy.values()) - min(accuracy.values()), 4),
+        "accuracies agree within": round(
+            max(accuracy.values()) - min(accuracy.values()), 4
+        ),
         "agreement wanted": TOLERANCE,
         "ratios of CPU seconds": ratios,
         "ratio wanted": TARGET,

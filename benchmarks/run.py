@@ -2,11 +2,13 @@
 
     python benchmarks/run.py [--quick] [--only kernels ...] [--folder benchmarks]
 
-All that is compared is a ratio within one run, in CPU seconds of one thread; `compare.py` holds such a file against the
-committed one. Each part runs in a process of its own. Parts whose packages are not installed are left out with the
-reason; all of them take `pip install torch opacus diffprivlib dp-learning-ff 'scikit-learn<1.8'`. Under 8 minutes on a
-laptop, and under one with --quick, whose small sizes say that everything runs and nothing else. Exit code 1 if a part
-fails, which is then missing from the results.
+All that is compared is a ratio within one run, in CPU seconds of one thread;
+`compare.py` holds such a file against the committed one. Each part runs in a process of
+its own. Parts whose packages are not installed are left out with the reason; all of
+them take `pip install torch opacus diffprivlib dp-learning-ff 'scikit-learn<1.8'`.
+Under 8 minutes on a laptop, and under one with --quick, whose small sizes say that
+everything runs and nothing else. Exit code 1 if a part fails, which is then missing
+from the results.
 """
 
 import argparse
@@ -23,7 +25,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PACKAGES = ("dppl", "numpy", "scipy", "scikit-learn", "numba", "torch", "opacus", "diffprivlib", "dp-learning-ff")
+PACKAGES = (
+    "dppl",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "numba",
+    "torch",
+    "opacus",
+    "diffprivlib",
+    "dp-learning-ff",
+)
 LIMIT = 600
 
 
@@ -34,7 +46,13 @@ def kernels(quick, paths=("float32",)):
 
     sizes = (1_000, 2_000, 1, 512) if quick else (8_000, 20_000, 7, 2_048)
     return [
-        entry(name, found[PEAK_SHARE][1], PEAK_SHARE, "higher", f"{found['GFLOP/s'][1]} GFLOP/s")
+        entry(
+            name,
+            found[PEAK_SHARE][1],
+            PEAK_SHARE,
+            "higher",
+            f"{found['GFLOP/s'][1]} GFLOP/s",
+        )
         for name, found in products(paths, *sizes).items()
         if name != "float32 product"
     ]
@@ -51,7 +69,9 @@ def passes(quick):
     from measuring import entry
 
     found = passes(*((2_000, 1) if quick else (20_000, 9)))
-    return [entry(name, seen[COPIES][1], COPIES, "lower") for name, seen in found.items()]
+    return [
+        entry(name, seen[COPIES][1], COPIES, "lower") for name, seen in found.items()
+    ]
 
 
 def selection(quick):
@@ -65,7 +85,11 @@ def selection(quick):
     utilities = np.ones((n_classes, m), np.int64)
     copy = np.empty_like(utilities)
     name = f"selection among {m} for {n_classes} classes"
-    found = measure({name: choice(m, n_classes)}, lambda: np.copyto(copy, utilities), 1 if quick else 9)
+    found = measure(
+        {name: choice(m, n_classes)},
+        lambda: np.copyto(copy, utilities),
+        1 if quick else 9,
+    )
     return [entry(name, found[name][1][1], "times a copy of the utilities", "lower")]
 
 
@@ -78,13 +102,18 @@ def evaluation(quick):
     from measuring import entry, measure
 
     n, n_classes = (20_000, 50) if quick else (1_000_000, 1_000)
-    rng, table = np.random.default_rng(0), AlreadyPredicted(range(n_classes))
+    rng = np.random.default_rng(0)
+    table = AlreadyPredicted(range(n_classes))
     y = rng.integers(n_classes, size=n)
     predicted = np.where(rng.random(n) < 0.8, y, rng.integers(n_classes, size=n))
     name = f"evaluation of {n} predictions of {n_classes} classes"
     ours = {name: lambda: evaluate(table, predicted, y, GaussianDP(0.3))}
-    seconds, ratio = measure(ours, lambda: np.bincount(2 * y + (y == predicted)), 1 if quick else 5)[name]
-    return [entry(name, ratio[1], "times counts in NumPy", "lower", f"{seconds[1]:.2f} s")]
+    seconds, ratio = measure(
+        ours, lambda: np.bincount(2 * y + (y == predicted)), 1 if quick else 5
+    )[name]
+    return [
+        entry(name, ratio[1], "times counts in NumPy", "lower", f"{seconds[1]:.2f} s")
+    ]
 
 
 def noise(quick):
@@ -103,7 +132,15 @@ def noise(quick):
         seconds, ratio = measure({"system": draw(None)}, draw(0), rounds)["system"]
         n = shape[0] * shape[1]
         note = f"{n} values, {1e9 * seconds[1] / n:.0f} ns each"
-        found.append(entry(f"noise of standard deviation {width:g}", ratio[1], "times seeded noise", "lower", note))
+        found.append(
+            entry(
+                f"noise of standard deviation {width:g}",
+                ratio[1],
+                "times seeded noise",
+                "lower",
+                note,
+            )
+        )
     return found
 
 
@@ -114,14 +151,22 @@ def _named(module, function):
 # Title, what to run, and the packages it needs beyond the library's.
 PARTS = {
     "kernels": ("Kernels over the peak of a float32 product", kernels, ()),
-    "compiled": ("Kernels over the peak of a float32 product", compiled_kernels, ("numba",)),
+    "compiled": (
+        "Kernels over the peak of a float32 product",
+        compiled_kernels,
+        ("numba",),
+    ),
     "passes": ("Passes over a copy of what they read", passes, ()),
     "selection": ("Passes over a copy of what they read", selection, ()),
     "evaluation": ("Passes over a copy of what they read", evaluation, ()),
     "noise": ("Exact noise over seeded noise", noise, ()),
     "memory": ("Memory over size", _named("memory", "over_size"), ()),
     "memory-file": ("Memory over size", _named("memory", "from_file"), ()),
-    "memory-opacus": ("Memory over size", _named("memory", "opacus"), ("torch", "opacus")),
+    "memory-opacus": (
+        "Memory over size",
+        _named("memory", "opacus"),
+        ("torch", "opacus"),
+    ),
     "growth": ("Growth", _named("growth", "exponents"), ()),
     "numpy": ("Peers", _named("peers", "plain_numpy"), ()),
     "scikit-learn": ("Peers", _named("peers", "scikit_learn"), ()),
@@ -148,10 +193,16 @@ def measure(part, quick):
     words = [sys.executable, __file__, "--part", part, *(["--quick"] if quick else [])]
     environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
     try:
-        done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            words, env=environment, stdout=subprocess.PIPE, text=True, timeout=LIMIT
+        )
     except subprocess.TimeoutExpired:
         return {"failed": f"took longer than {LIMIT} s"}
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": "failed"}
+    return (
+        json.loads(done.stdout.splitlines()[-1])
+        if done.returncode == 0
+        else {"failed": "failed"}
+    )
 
 
 def print_part(part, quick):
@@ -167,12 +218,17 @@ def print_part(part, quick):
 
 def measured(parts, quick):
     """Return all results of some parts, with what they were taken on."""
-    start, load = time.monotonic(), os.getloadavg()[0]
+    start = time.monotonic()
+    load = os.getloadavg()[0]
     found = {}
     for part in parts:
         began = time.monotonic()
         found[part] = measure(part, quick)
-        told = found[part].get("skipped") or found[part].get("failed") or f"{time.monotonic() - began:.0f} s"
+        told = (
+            found[part].get("skipped")
+            or found[part].get("failed")
+            or f"{time.monotonic() - began:.0f} s"
+        )
         print(f"{part}: {told}", file=sys.stderr)
     versions = {name: metadata.version(name) for name in PACKAGES if _installed(name)}
     return {
@@ -182,9 +238,15 @@ def measured(parts, quick):
         "load before": round(load, 1),
         "seconds": round(time.monotonic() - start),
         "versions": versions,
-        "skipped": {part: seen["skipped"] for part, seen in found.items() if "skipped" in seen},
+        "skipped": {
+            part: seen["skipped"] for part, seen in found.items() if "skipped" in seen
+        },
         "failed": [part for part, seen in found.items() if "failed" in seen],
-        "entries": [{**line, "part": part} for part, seen in found.items() for line in seen.get("entries", [])],
+        "entries": [
+            {**line, "part": part}
+            for part, seen in found.items()
+            for line in seen.get("entries", [])
+        ],
     }
 
 
@@ -198,7 +260,9 @@ def _installed(name):
 
 def page(results):
     """Return the results as Markdown."""
-    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in results["versions"].items()
+    )
     lines = [
         "# What was measured",
         "",
@@ -211,16 +275,28 @@ def page(results):
     for title in dict.fromkeys(title for title, _, _ in PARTS.values()):
         found = [line for line in results["entries"] if PARTS[line["part"]][0] == title]
         if found:
-            lines += ["", f"## {title}", "", *(_growth(found) if title == "Growth" else _table(found))]
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                *(_growth(found) if title == "Growth" else _table(found)),
+            ]
     if results["skipped"]:
-        lines += ["", "## Left out", "", *(f"- {part}: {reason}" for part, reason in results["skipped"].items())]
+        lines += [
+            "",
+            "## Left out",
+            "",
+            *(f"- {part}: {reason}" for part, reason in results["skipped"].items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _table(entries):
     lines = ["| what | value | | better | |", "|---|---|---|---|---|"]
     for line in entries:
-        lines.append(f"| {line['name']} | {line['value']:.3g} | {line['unit']} | {line['better']} | {line['note']} |")
+        lines.append(
+            f"| {line['name']} | {line['value']:.3g} | {line['unit']} | {line['better']} | {line['note']} |"
+        )
     return lines
 
 
@@ -228,9 +304,16 @@ def _growth(entries):
     """Return one row a kernel: exponents, and in brackets those of the arithmetic alone."""
     cells = {}
     for line in entries:
-        kernel, _, variable = line["name"].removeprefix("growth of ").rpartition(" with ")
-        cells.setdefault(kernel, {})[variable] = f"{line['exponent']:.2f} ({line['of the arithmetic']})"
-    rows = [f"| {name} | {' | '.join(found.get(key, '') for key in 'nmdC')} |" for name, found in cells.items()]
+        kernel, _, variable = (
+            line["name"].removeprefix("growth of ").rpartition(" with ")
+        )
+        cells.setdefault(kernel, {})[variable] = (
+            f"{line['exponent']:.2f} ({line['of the arithmetic']})"
+        )
+    rows = [
+        f"| {name} | {' | '.join(found.get(key, '') for key in 'nmdC')} |"
+        for name, found in cells.items()
+    ]
     return [
         "Exponents of CPU seconds over records n, public rows m, coordinates d and classes C, and in brackets those of "
         "the arithmetic alone.",
@@ -242,10 +325,14 @@ def _growth(entries):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folder", type=Path, default=HERE, help="where RESULTS.md and results.json go")
+    parser.add_argument(
+        "--folder", type=Path, default=HERE, help="where RESULTS.md and results.json go"
+    )
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.part:
@@ -254,7 +341,9 @@ def main(arguments=None):
     results = measured(options.only, options.quick)
     text = page(results)
     options.folder.mkdir(parents=True, exist_ok=True)
-    (options.folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (options.folder / "results.json").write_text(
+        json.dumps(results, indent=1) + "\n", encoding="utf-8"
+    )
     (options.folder / "RESULTS.md").write_text(text, encoding="utf-8")
     print(text)
     return int(bool(results["failed"]))

@@ -1,10 +1,12 @@
 """CPU seconds and memory of a selection among public rows, apart from computing the utilities.
 
-    python benchmarks/selection.py [--public 1281167] [--classes 100] [--size 1] [--repeats 3] [--json FILE]
+    python benchmarks/selection.py [--public 1281167] [--classes 100] [--size 1]
+    [--repeats 3] [--json FILE]
 
-Utilities come in blocks as the kernels yield them; a few of them stand for all, so that neither they nor their making
-is measured. Memory is the peak above that, from tallies to positions. Then a whole fit on few private rows, whose
-memory must not grow with the public rows, which are read from a file block by block.
+Utilities come in blocks as the kernels yield them; a few of them stand for all, so that
+neither they nor their making is measured. Memory is the peak above that, from tallies
+to positions. Then a whole fit on few private rows, whose memory must not grow with the
+public rows, which are read from a file block by block.
 """
 
 import argparse
@@ -25,8 +27,10 @@ from dppl.kernel.lattice.kernels import PUBLIC_ROWS  # noqa: E402
 from dppl.kernel.mechanisms import ExponentialMechanism, Tally, randomness  # noqa: E402
 from measuring import write_down  # noqa: E402
 
-# Similarities in squared lattice steps, between clipping bounds, and the records of a class.
-SENSITIVITY, RECORDS = 500_000, 500
+# Similarities in squared lattice steps, between clipping bounds, and the records of a
+# class.
+SENSITIVITY = 500_000
+RECORDS = 500
 PART_BLOCKS = 4
 DIM = 64
 
@@ -41,8 +45,12 @@ def selection(n_public, n_classes, size):
     """Return CPU seconds and MB of one selection a class, the second look's own utilities left out."""
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=SENSITIVITY, size=size)
     rng = np.random.default_rng(0)
-    mean, spread = RECORDS * SENSITIVITY // 10, RECORDS * SENSITIVITY // 50
-    stock = [np.rint(rng.normal(mean, spread, (n_classes, PUBLIC_ROWS))).astype(np.int64) for _ in range(16)]
+    mean = RECORDS * SENSITIVITY // 10
+    spread = RECORDS * SENSITIVITY // 50
+    stock = [
+        np.rint(rng.normal(mean, spread, (n_classes, PUBLIC_ROWS))).astype(np.int64)
+        for _ in range(16)
+    ]
     starts = range(0, n_public, PUBLIC_ROWS)
 
     def block(number):
@@ -50,21 +58,40 @@ def selection(n_public, n_classes, size):
 
     def look(wanted):
         for part, codes in wanted.items():
-            for number in range(part * PART_BLOCKS, min((part + 1) * PART_BLOCKS, len(starts))):
+            for number in range(
+                part * PART_BLOCKS, min((part + 1) * PART_BLOCKS, len(starts))
+            ):
                 few = block(number)
                 for code in codes:
-                    yield code, part, few[code], starts[number] + np.arange(few.shape[1])
+                    yield (
+                        code,
+                        part,
+                        few[code],
+                        starts[number] + np.arange(few.shape[1]),
+                    )
 
     few = block(0)
-    first_look = ((code, 0, few[code], np.arange(few.shape[1])) for code in range(n_classes))
-    mechanism.select_each([mechanism.tally(few)], lambda wanted: first_look, randomness(0))  # a warm-up
-    before, start = peak(), time.process_time()
+    first_look = (
+        (code, 0, few[code], np.arange(few.shape[1])) for code in range(n_classes)
+    )
+    mechanism.select_each(
+        [mechanism.tally(few)], lambda wanted: first_look, randomness(0)
+    )  # a warm-up
+    before = peak()
+    start = time.process_time()
     parts = [
-        Tally.merged(mechanism.tally(block(number)) for number in range(first, min(first + PART_BLOCKS, len(starts))))
+        Tally.merged(
+            mechanism.tally(block(number))
+            for number in range(first, min(first + PART_BLOCKS, len(starts)))
+        )
         for first in range(0, len(starts), PART_BLOCKS)
     ]
     mechanism.select_each(parts, look, randomness(0))
-    return {"CPU s": round(time.process_time() - start, 2), "MB": round(peak() - before, 1), "parts": len(parts)}
+    return {
+        "CPU s": round(time.process_time() - start, 2),
+        "MB": round(peak() - before, 1),
+        "parts": len(parts),
+    }
 
 
 def fit_memory(n_public, n_classes):
@@ -74,19 +101,36 @@ def fit_memory(n_public, n_classes):
         public = np.lib.format.open_memmap(path, "w+", np.int8, (n_public, DIM))
         rng = np.random.default_rng(0)
         for start in range(0, n_public, 1 << 16):
-            public[start : start + (1 << 16)] = rng.integers(-40, 41, (min(1 << 16, n_public - start), DIM))
+            public[start : start + (1 << 16)] = rng.integers(
+                -40, 41, (min(1 << 16, n_public - start), DIM)
+            )
         public.flush()
-        words = [sys.executable, __file__, "--fit", str(path), "--classes", str(n_classes)]
-        return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        words = [
+            sys.executable,
+            __file__,
+            "--fit",
+            str(path),
+            "--classes",
+            str(n_classes),
+        ]
+        return float(
+            subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        )
 
 
 def fit(path, n_classes):
     """Print the memory of one fit, in a process of its own."""
     rng = np.random.default_rng(1)
-    X, y = rng.integers(-40, 41, (20 * n_classes, DIM)).astype(np.int8), np.repeat(range(n_classes), 20)
-    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0, public=PublicData(X[:50] // 2)).fit(X, y)
-    public, before = Mapped(path), peak()
-    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0, public=PublicData(public)).fit(X, y)
+    X = rng.integers(-40, 41, (20 * n_classes, DIM)).astype(np.int8)
+    y = np.repeat(range(n_classes), 20)
+    PublicPrototypes(
+        PureDP(1.0), range(n_classes), random_state=0, public=PublicData(X[:50] // 2)
+    ).fit(X, y)
+    public = Mapped(path)
+    before = peak()
+    PublicPrototypes(
+        PureDP(1.0), range(n_classes), random_state=0, public=PublicData(public)
+    ).fit(X, y)
     print(round(peak() - before, 1))
 
 
@@ -104,7 +148,9 @@ class Mapped:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--public", type=int, default=1_281_167)
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--size", type=int, default=1)
@@ -115,7 +161,10 @@ def main():
     if options.fit:
         fit(options.fit, options.classes)
         return
-    runs = [selection(options.public, options.classes, options.size) for _ in range(options.repeats)]
+    runs = [
+        selection(options.public, options.classes, options.size)
+        for _ in range(options.repeats)
+    ]
     result = {
         f"selection of {options.size} of {options.public}, {options.classes} classes": {
             "CPU s": min(run["CPU s"] for run in runs),
@@ -123,7 +172,8 @@ def main():
             "parts": runs[0]["parts"],
         },
         "MB of a fit above one on 50 public rows, by public rows": {
-            n: fit_memory(n, options.classes) for n in (options.public // 4, options.public, 4 * options.public)
+            n: fit_memory(n, options.classes)
+            for n in (options.public // 4, options.public, 4 * options.public)
         },
     }
     write_down(result, options.json)

@@ -1,13 +1,16 @@
 """How fast `dppl serve` answers one connection and several, beside `predict` in a loop, and whether its memory grows.
 
-    python benchmarks/serve.py [MODEL --texts FILE] [--seconds 60] [--rounds 5] [--clients 8] [--items 1] [--pin]
+    python benchmarks/serve.py [MODEL --texts FILE] [--seconds 60] [--rounds 5]
+    [--clients 8] [--items 1] [--pin]
 
-Serves a model of the sample's embeddings, or a model of texts with a line of FILE an item, as a process of its own.
-This process calls `predict` on one request's items at a time, then asks on one connection, then on as many as there are
-clients, each as soon as the last answer came, and all of it once a round. With `--pin` the service has the first
-processor and this process the last. Prints medians over the rounds: requests a second, CPU time of the process that
-predicts, and latencies, also as ratios to one call of `predict`; the time of the first request; and the server's
-resident memory after the first round and at the end.
+Serves a model of the sample's embeddings, or a model of texts with a line of FILE an
+item, as a process of its own. This process calls `predict` on one request's items at a
+time, then asks on one connection, then on as many as there are clients, each as soon as
+the last answer came, and all of it once a round. With `--pin` the service has the first
+processor and this process the last. Prints medians over the rounds: requests a second,
+CPU time of the process that predicts, and latencies, also as ratios to one call of
+`predict`; the time of the first request; and the server's resident memory after the
+first round and at the end.
 """
 
 import argparse
@@ -33,7 +36,9 @@ PERCENTILES = (50, 95, 99)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -47,10 +52,19 @@ def main():
         os.sched_setaffinity(0, processors[-1:])
     with tempfile.TemporaryDirectory() as folder:
         path, kind, items = subject(options, Path(folder))
-        groups = [items[start : start + options.items] for start in range(0, len(items), options.items)]
+        groups = [
+            items[start : start + options.items]
+            for start in range(0, len(items), options.items)
+        ]
         predict, asked_of_it = looped(path, kind, groups)
         with served(path, processors[:1] if options.pin else processors) as server:
-            compared(server, predict, asked_of_it, [json.dumps({kind: group}) for group in groups], options)
+            compared(
+                server,
+                predict,
+                asked_of_it,
+                [json.dumps({kind: group}) for group in groups],
+                options,
+            )
 
 
 def compared(server, predict, groups, bodies, options):
@@ -58,40 +72,69 @@ def compared(server, predict, groups, bodies, options):
     port = int(server.stdout.readline().rpartition(":")[2])
     (first,) = asked(port, bodies, 1, 0)
     ways = {
-        "predict in a loop": (time.process_time, lambda seconds: called(predict, groups, seconds)),
-        "1 connection": (lambda: cpu(server), lambda seconds: asked(port, bodies, 1, seconds)),
+        "predict in a loop": (
+            time.process_time,
+            lambda seconds: called(predict, groups, seconds),
+        ),
+        "1 connection": (
+            lambda: cpu(server),
+            lambda seconds: asked(port, bodies, 1, seconds),
+        ),
         f"{options.clients} connections": (
             lambda: cpu(server),
             lambda seconds: asked(port, bodies, options.clients, seconds),
         ),
     }
-    found, sizes = {name: [] for name in ways}, []
+    found = {name: [] for name in ways}
+    sizes = []
     seconds = options.seconds / options.rounds / len(ways)
     for _ in range(options.rounds):
         for name, (used, way) in ways.items():
-            start, before = time.perf_counter(), used()
+            start = time.perf_counter()
+            before = used()
             latencies = way(seconds)
             rate = len(latencies) / (time.perf_counter() - start)
             each = 1e3 * (used() - before) / len(latencies)
-            found[name].append([rate, each, *(1e3 * np.percentile(latencies, PERCENTILES))])
+            found[name].append(
+                [rate, each, *(1e3 * np.percentile(latencies, PERCENTILES))]
+            )
         sizes.append(memory(server))
     loop, _, call, *_ = np.median(found["predict in a loop"], axis=0)
     for name, rounds in found.items():
         rate, each, *latencies = np.median(rounds, axis=0)
-        told = ", ".join(f"p{p} {ms:.2f} ms ({ms / call:.2f})" for p, ms in zip(PERCENTILES, latencies, strict=True))
-        print(f"{name}: {rate:.1f} a second ({rate / loop:.2f} of the loop's), {each:.2f} CPU ms each; {told}")
+        told = ", ".join(
+            f"p{p} {ms:.2f} ms ({ms / call:.2f})"
+            for p, ms in zip(PERCENTILES, latencies, strict=True)
+        )
+        print(
+            f"{name}: {rate:.1f} a second ({rate / loop:.2f} of the loop's), {each:.2f} CPU ms each; {told}"
+        )
     print(f"first request: {1e3 * first:.1f} ms")
-    print(f"memory: {sizes[0] / 2**20:.1f} MiB, {sizes[-1] / 2**20:.1f} MiB at the end ({sizes[-1] / sizes[0]:.3f})")
+    print(
+        f"memory: {sizes[0] / 2**20:.1f} MiB, {sizes[-1] / 2**20:.1f} MiB at the end ({sizes[-1] / sizes[0]:.3f})"
+    )
 
 
 def subject(options, folder):
     """Return the model, the kind of its items, and items as JSON has them."""
     if options.model is not None:
-        return options.model, "texts", options.texts.read_text(encoding="utf-8").splitlines()
+        return (
+            options.model,
+            "texts",
+            options.texts.read_text(encoding="utf-8").splitlines(),
+        )
     sample = load_sample()
-    model = dppl.SoftmaxPrototypes(dppl.ApproxDP(epsilon=1, delta=1e-6), classes=sample.classes)
-    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(folder / "digits.safetensors")
-    return folder / "digits.safetensors", "embeddings", np.asarray(sample.X_test, float).tolist()
+    model = dppl.SoftmaxPrototypes(
+        dppl.ApproxDP(epsilon=1, delta=1e-6), classes=sample.classes
+    )
+    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(
+        folder / "digits.safetensors"
+    )
+    return (
+        folder / "digits.safetensors",
+        "embeddings",
+        np.asarray(sample.X_test, float).tolist(),
+    )
 
 
 def looped(path, kind, groups):
@@ -103,7 +146,8 @@ def looped(path, kind, groups):
 
 def called(predict, groups, seconds):
     """Return the time that each call of `predict` takes."""
-    found, end = [], time.perf_counter() + seconds
+    found = []
+    end = time.perf_counter() + seconds
     for group in itertools.cycle(groups):
         start = time.perf_counter()
         predict(group)
@@ -116,8 +160,17 @@ def called(predict, groups, seconds):
 def served(path, processors):
     """Serve on some processors while the block runs."""
     command = [sys.executable, "-m", "dppl", "serve", str(path), "--port", "0"]
-    pinned = ["taskset", "-c", ",".join(map(str, processors))] if len(processors) == 1 else []
-    with subprocess.Popen([*pinned, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    pinned = (
+        ["taskset", "-c", ",".join(map(str, processors))]
+        if len(processors) == 1
+        else []
+    )
+    with subprocess.Popen(
+        [*pinned, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
         try:
             yield server
         finally:
@@ -130,10 +183,16 @@ def asked(port, bodies, clients, seconds):
     end = time.perf_counter() + seconds
 
     def ask(number):
-        connection, place = http.client.HTTPConnection("127.0.0.1", port, timeout=60), number
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        place = number
         while True:
             start = time.perf_counter()
-            connection.request("POST", "/predict", bodies[place % len(bodies)], {"Content-Type": "application/json"})
+            connection.request(
+                "POST",
+                "/predict",
+                bodies[place % len(bodies)],
+                {"Content-Type": "application/json"},
+            )
             answer = connection.getresponse()
             answer.read()
             if answer.status != 200:
@@ -145,7 +204,9 @@ def asked(port, bodies, clients, seconds):
                 break
         connection.close()
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    threads = [
+        threading.Thread(target=ask, args=(number,)) for number in range(clients)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,8 +1,10 @@
 """Time to start, beside that of `import numpy` in the same run: python benchmarks/startup.py.
 
-Prints processor time (user and system) of a fresh process, the least of several, less that of an empty one; its ratio
-to `import numpy`; and the most memory it held. Then the time to predict one row with a model that is loaded, and, where
-the extra `text` is installed, that of texts beside sentence-transformers with the same model, one thread each.
+Prints processor time (user and system) of a fresh process, the least of several, less
+that of an empty one; its ratio to `import numpy`; and the most memory it held. Then the
+time to predict one row with a model that is loaded, and, where the extra `text` is
+installed, that of texts beside sentence-transformers with the same model, one thread
+each.
 """
 
 import os
@@ -24,15 +26,23 @@ PROGRAMS = {
     "dppl --help": ["-m", "dppl", "--help"],
     "dppl fit --help": ["-m", "dppl", "fit", "--help"],
     "import sklearn.base": ["-c", "import sklearn.base"],
-    "load and predict": ["-c", "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(384)[:1])"],
+    "load and predict": [
+        "-c",
+        "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(384)[:1])",
+    ],
 }
-TEXTS = {"short": "a short text", "usual": "please send my parcel to the new address that I gave you last week, thanks"}
+TEXTS = {
+    "short": "a short text",
+    "usual": "please send my parcel to the new address that I gave you last week, thanks",
+}
 
 
 def spent(arguments):
     """Return processor seconds and megabytes of a fresh process."""
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-    pid = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=quiet)
+    pid = os.posix_spawn(
+        sys.executable, [sys.executable, *arguments], os.environ, file_actions=quiet
+    )
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"{arguments} failed")
@@ -45,7 +55,9 @@ def starts(model):
     print(f"{'':20} {'CPU s':>8} {'x numpy':>8} {'MB':>5}")
     for name, arguments in PROGRAMS.items():
         given = [*arguments, model] if arguments[0] == "-c" else arguments
-        seconds, memory = map(min, zip(*(spent(given) for _ in range(REPEATS)), strict=True))
+        seconds, memory = map(
+            min, zip(*(spent(given) for _ in range(REPEATS)), strict=True)
+        )
         seconds -= empty
         of_numpy = of_numpy or seconds
         print(f"{name:20} {seconds:8.3f} {seconds / of_numpy:8.2f} {memory:5.0f}")
@@ -70,14 +82,19 @@ def one_text():
     from dppl.encoders import load_encoder
 
     torch.set_num_threads(1)
-    ours, plain = load_encoder("minilm"), SentenceTransformer(str(get_model_path()), device="cpu")
+    ours = load_encoder("minilm")
+    plain = SentenceTransformer(str(get_model_path()), device="cpu")
     for name, text in TEXTS.items():
         for count in (1, 256):
             texts = [text] * count
             times = 10 if count == 1 else 2
             mine = least(lambda texts=texts: ours.encode(texts), times)
-            theirs = least(lambda texts=texts: plain.encode(texts, show_progress_bar=False), times)
-            print(f"{count:3} {name} texts: {mine:.1f} ms, sentence-transformers {theirs:.1f} ms: {mine / theirs:.2f}")
+            theirs = least(
+                lambda texts=texts: plain.encode(texts, show_progress_bar=False), times
+            )
+            print(
+                f"{count:3} {name} texts: {mine:.1f} ms, sentence-transformers {theirs:.1f} ms: {mine / theirs:.2f}"
+            )
 
 
 def one_row(model):
@@ -85,7 +102,8 @@ def one_row(model):
 
     import dppl
 
-    fitted, row = dppl.load(model), np.eye(384)[:1]
+    fitted = dppl.load(model)
+    row = np.eye(384)[:1]
     print(f"one row, loaded: {least(lambda: fitted.predict(row), 200):.3f} ms")
 
 
@@ -93,7 +111,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder) / "model.safetensors")
         spent(["-c", MODEL, model])
-        starts(model)  # before this process holds anything, because what it holds counts as a child's until it starts
+        starts(
+            model
+        )  # before this process holds anything, because what it holds counts as a child's until it starts
         one_row(model)
     try:
         one_text()

@@ -13,4 +13,6 @@ def forged(path, description, tensors=None, key="dppl"):
     tensors = load_file(path) if tensors is None else tensors
     text = json.dumps({"checksum": _UNSET, **description}, sort_keys=True)
     content = save(tensors, {key: text})
-    path.write_bytes(content.replace(_UNSET.encode(), sha256(content).hexdigest().encode(), 1))
+    path.write_bytes(
+        content.replace(_UNSET.encode(), sha256(content).hexdigest().encode(), 1)
+    )

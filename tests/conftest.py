@@ -9,7 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # seeded models of tests are those of a processor
+os.environ.setdefault(
+    "CUDA_VISIBLE_DEVICES", ""
+)  # seeded models of tests are those of a processor
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -20,13 +22,15 @@ from typer.testing import CliRunner  # noqa: E402
 
 from browsing import WIDE, Visit, chromium  # noqa: E402
 
-# No test cuts the power, and a disk that others use, too, takes milliseconds for each of thousands of calls.
-# SQLite and other processes wait for the disk themselves, so files of tests are in memory where there is enough.
+# No test cuts the power, and a disk that others use, too, takes milliseconds for each
+# of thousands of calls. SQLite and other processes wait for the disk themselves, so
+# files of tests are in memory where there is enough.
 os.fsync = lambda descriptor: None
 if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-# Machines that run tests are shared, so no test may depend on how long an example takes.
+# Machines that run tests are shared, so no test may depend on how long an example
+# takes.
 settings.register_profile("dppl", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)  # for `just quick`
 settings.load_profile("dppl")
@@ -35,19 +39,25 @@ settings.load_profile("dppl")
 def pytest_addoption(parser):
     """Let .ci/run install extras later and run `pytest @FILE`: what was skipped without them, and nothing twice."""
     parser.addoption(
-        "--skipped-into", metavar="FILE", type=Path, help="write the tests and files that are skipped here"
+        "--skipped-into",
+        metavar="FILE",
+        type=Path,
+        help="write the tests and files that are skipped here",
     )
 
 
 def pytest_configure(config):
     path = config.getoption("--skipped-into")
-    if path is not None and not hasattr(config, "workerinput"):  # workers tell the process that started them
+    if path is not None and not hasattr(
+        config, "workerinput"
+    ):  # workers tell the process that started them
         config.pluginmanager.register(_Skipped(path))
 
 
 class _Skipped:
     def __init__(self, path):
-        self.path, self.ids = path, {}
+        self.path = path
+        self.ids = {}
 
     def pytest_runtest_logreport(self, report):
         if report.skipped and not hasattr(report, "wasxfail"):
@@ -56,16 +66,19 @@ class _Skipped:
     pytest_collectreport = pytest_runtest_logreport
 
     def pytest_sessionfinish(self):
-        self.path.write_text("".join(f"{name}\n" for name in self.ids), encoding="utf-8")
+        self.path.write_text(
+            "".join(f"{name}\n" for name in self.ids), encoding="utf-8"
+        )
 
 
 @pytest.fixture(scope="session")
 def torch():
     """Import torch, and make what torchvision is there importable beside it, which dppl would refuse otherwise.
 
-    An index may have torchvision for CUDA only. Beside a torch without CUDA its compiled part does not load, and then
-    neither timm nor transformers can be imported, though no encoder of the tests needs the operators in it. So the
-    tests declare two of them, without which torchvision does not start.
+    An index may have torchvision for CUDA only. Beside a torch without CUDA its
+    compiled part does not load, and then neither timm nor transformers can be imported,
+    though no encoder of the tests needs the operators in it. So the tests declare two
+    of them, without which torchvision does not start.
     """
     torch = pytest.importorskip("torch")
     library = torchvision_beside_torch()  # must live as long as its operators
@@ -82,7 +95,9 @@ def torchvision_beside_torch():
         except RuntimeError:
             library = import_module("torch.library").Library("torchvision", "DEF")
             for name in ("nms", "qnms"):
-                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                library.define(
+                    f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                )
             import_module("torchvision")
     return library
 
@@ -90,7 +105,13 @@ def torchvision_beside_torch():
 @pytest.fixture
 def runner():
     """Return what runs commands in this process, with stdout and stderr apart: click 8.1 mixes them unless told."""
-    return CliRunner(**({"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}))
+    return CliRunner(
+        **(
+            {"mix_stderr": False}
+            if "mix_stderr" in inspect.signature(CliRunner).parameters
+            else {}
+        )
+    )
 
 
 @pytest.fixture
@@ -102,19 +123,29 @@ def letters(monkeypatch):
 
     class Letters(TextAdapter):
         def shapes(self):
-            return super().shapes()[:1]  # all are computed alike, and hundreds of tests load this encoder
+            return super().shapes()[
+                :1
+            ]  # all are computed alike, and hundreds of tests load this encoder
 
     def encode(text, most):
         if "odd" in text:
             raise ValueError(text)
-        return {"input_ids": np.array([ord(letter) % 27 for letter in text.lower()[:most]], np.int64)}
+        return {
+            "input_ids": np.array(
+                [ord(letter) % 27 for letter in text.lower()[:most]], np.int64
+            )
+        }
 
     def windows(source):
         return TextWindows.of(encode, 64, source.number("max_windows", 2))
 
     def compute(arrays):
         counts = arrays["input_ids"][:, :, None] == np.arange(27)
-        return (counts & (arrays["attention_mask"][:, :, None] == 1)).sum(axis=1).astype(np.float32)
+        return (
+            (counts & (arrays["attention_mask"][:, :, None] == 1))
+            .sum(axis=1)
+            .astype(np.float32)
+        )
 
     def load(source, device, precision):
         source.check({"version", "max_windows"})
@@ -129,7 +160,9 @@ def letters(monkeypatch):
             batch_rows=4,
         )
 
-    monkeypatch.setitem(sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load, windows=windows))
+    monkeypatch.setitem(
+        sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load, windows=windows)
+    )
     monkeypatch.setitem(loading._MODULES, "letters", "encoder_of_the_tests")
     monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
     return loading.load_encoder("letters")
@@ -142,7 +175,12 @@ def ray_engine():
 
     ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 * 2**20,
+    )
     yield RayEngine()
     ray.shutdown()
 
@@ -150,13 +188,16 @@ def ray_engine():
 @pytest.fixture(scope="module")
 def browser():
     """Start the system's Chromium, in one module's tests: Playwright keeps an event loop that asyncio's would meet."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra test-browser")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs the extra test-browser"
+    )
     pytest.importorskip("axe_playwright_python", reason="needs the extra test-browser")
     path = chromium()
     if path is None:
         pytest.skip("needs a Chromium of the system")
     with playwright.sync_playwright() as started:
-        # As root, as in containers, Chromium starts without its sandbox only; the pages are of these tests.
+        # As root, as in containers, Chromium starts without its sandbox only; the pages
+        # are of these tests.
         running = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield running
         running.close()
@@ -168,7 +209,9 @@ def visit(browser):
     contexts = []
 
     def open_(place, theme="light", size=WIDE, **options):
-        contexts.append(browser.new_context(viewport=size, color_scheme=theme, **options))
+        contexts.append(
+            browser.new_context(viewport=size, color_scheme=theme, **options)
+        )
         return Visit(contexts[-1].new_page(), place)
 
     yield open_

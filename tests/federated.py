@@ -1,6 +1,7 @@
 """Three institutions of made-up records, and ways to them that fail."""
 
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +34,9 @@ def holder(folder, name="north", *, data=None, persons=False, budget=3.0, **opti
     unit = {"unit": "person"} if persons else {}
     ledger = Ledger(folder / f"{name}.db", "wards", GaussianDP(budget), **unit)
     given = {"classes": CLASSES, "state": folder / f"{name}-state", "at_most": 1000}
-    return Holder(name, X, y, ledger=ledger, groups=ids if persons else None, **(given | options))
+    return Holder(
+        name, X, y, ledger=ledger, groups=ids if persons else None, **(given | options)
+    )
 
 
 @contextmanager
@@ -52,7 +55,8 @@ class Way(InProcess):
 
     def __init__(self, opened, spoil):
         super().__init__(opened)
-        self._spoil, self.sent = spoil, []
+        self._spoil = spoil
+        self.sent = []
 
     def exchange(self, messages):
         """Call each, and spoil what it says."""
@@ -68,10 +72,15 @@ class Way(InProcess):
 class Together:
     """The same answers in one process, from the counter of the kernel alone: no messages, files or ledgers."""
 
-    metadata, ids, n_features, shape = {}, None, DIM, (None, DIM)
+    metadata: ClassVar = {}
+    ids = None
+    n_features = DIM
+    shape = (None, DIM)
 
     def __init__(self, data, seed):
-        self.data, self.seed, self.asked = data, seed, 0
+        self.data = data
+        self.seed = seed
+        self.asked = 0
         self.widening = float(np.sqrt(len(data)))
 
     def check(self, **_):
@@ -97,14 +106,20 @@ class Together:
     def records(self, classes, **options):
         """Read all tables."""
         given = {"unknown_labels": "ignore", "adjacency": "add-remove"}
-        self.read = {name: private_data(X, y).records(classes, **given) for name, (X, y, _) in self.data.items()}
+        self.read = {
+            name: private_data(X, y).records(classes, **given)
+            for name, (X, y, _) in self.data.items()
+        }
         return self
 
     def answer(self, name, /, **released):
         """Add up, each with noise of the seed of this ask."""
-        number, self.asked = self.asked, self.asked + 1
+        number = self.asked
+        self.asked = self.asked + 1
         return sum(
-            Measure(self.plan.measurements, one, seed_of_ask(self.seed, holder, number))(name, **released)
+            Measure(
+                self.plan.measurements, one, seed_of_ask(self.seed, holder, number)
+            )(name, **released)
             for holder, one in self.read.items()
         )
 

@@ -9,9 +9,14 @@ import pytest
 def loop(names, cases):
     """Run a test once for each case, in place of `pytest.mark.parametrize`.
 
-    Each case has a `monkeypatch` and a `tmp_path` of its own; other fixtures are those of the one test.
+    Each case has a `monkeypatch` and a `tmp_path` of its own; other fixtures are those
+    of the one test.
     """
-    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    names = (
+        [name.strip() for name in names.split(",")]
+        if isinstance(names, str)
+        else list(names)
+    )
 
     def decorate(test):
         @functools.wraps(test)
@@ -28,7 +33,9 @@ def loop(names, cases):
                     try:
                         test(**own, **dict(zip(names, values, strict=True)))
                     except BaseException as error:  # `pytest.fail` raises no Exception
-                        error.add_note(f"In the case {dict(zip(names, map(repr, values), strict=True))}")
+                        error.add_note(
+                            f"In the case {dict(zip(names, map(repr, values), strict=True))}"
+                        )
                         raise
 
         signature = inspect.signature(test)

@@ -11,7 +11,8 @@ from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
 def overheard() -> Iterator[list]:
     """Collect what is released inside the block, each with its mechanism.
 
-    A search makes many fits of which it publishes one: what is heard of it must stay secret.
+    A search makes many fits of which it publishes one: what is heard of it must stay
+    secret.
     """
     heard = []
 

@@ -15,13 +15,16 @@ class Store(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.objects, self.sent = {}, 0
+        self.objects = {}
+        self.sent = 0
 
     def put(self, folder, prefix):
         """Take in all files of a folder of this machine."""
         for file in folder.rglob("*"):
             if file.is_file():
-                self.objects[f"{prefix}/{file.relative_to(folder).as_posix()}"] = file.read_bytes()
+                self.objects[f"{prefix}/{file.relative_to(folder).as_posix()}"] = (
+                    file.read_bytes()
+                )
 
     def url(self, key):
         """Return where Arrow finds a file or folder; the password opens nothing."""
@@ -43,7 +46,9 @@ def running_store():
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body of an answer in one packet, or each waits for the other's receipt
+    wbufsize = (
+        -1
+    )  # head and body of an answer in one packet, or each waits for the other's receipt
 
     def log_message(self, *_):
         pass
@@ -63,13 +68,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, content):
         found = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", self.headers.get("Range", ""))
-        first, last = (int(found[1]), min(int(found[2]), len(content) - 1)) if found else (0, len(content) - 1)
-        extra = {"Content-Range": f"bytes {first}-{last}/{len(content)}"} if found else {}
+        first, last = (
+            (int(found[1]), min(int(found[2]), len(content) - 1))
+            if found
+            else (0, len(content) - 1)
+        )
+        extra = (
+            {"Content-Range": f"bytes {first}-{last}/{len(content)}"} if found else {}
+        )
         self._answer(206 if found else 200, content[first : last + 1], extra)
 
     def _answer(self, status, content, extra=None):
         self.send_response(status)
-        headers = {"Content-Length": len(content), "ETag": '"e"', "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
+        headers = {
+            "Content-Length": len(content),
+            "ETag": '"e"',
+            "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT",
+        }
         for name, value in {**headers, **(extra or {})}.items():
             self.send_header(name, str(value))
         self.end_headers()
@@ -90,7 +105,10 @@ def _listing(objects, query):
         for key in keys
         if key not in deep
     ]
-    inner = [f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>" for folder in folders]
+    inner = [
+        f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+        for folder in folders
+    ]
     body = f"<KeyCount>{len(files) + len(inner)}</KeyCount><IsTruncated>false</IsTruncated>{''.join(files + inner)}"
     space = "http://s3.amazonaws.com/doc/2006-03-01/"
     return f'<?xml version="1.0"?><ListBucketResult xmlns="{space}">{body}</ListBucketResult>'.encode()

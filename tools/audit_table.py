@@ -2,9 +2,10 @@
 
     python tools/audit_table.py [--runs N]
 
-Each row is one `dppl.audit` on worst-case data: the lower bound that was measured, beside the loss that is promised.
-The exit status is 1 if a promise is refuted. A new estimator of the registry has a row by its recipe in
-`tests/laws/recipes.py`, which the page gets when the table is made again.
+Each row is one `dppl.audit` on worst-case data: the lower bound that was measured,
+beside the loss that is promised. The exit status is 1 if a promise is refuted. A new
+estimator of the registry has a row by its recipe in `tests/laws/recipes.py`, which the
+page gets when the table is made again.
 """
 
 import argparse
@@ -58,12 +59,26 @@ from laws.recipes import RECIPES
 from overhearing import overheard
 
 PAGE = Path(__file__).parents[1] / "docs" / "api" / "audit.md"
-BEGIN, END = "<!-- audit table: begin -->", "<!-- audit table: end -->"
-COLUMNS = ("mechanism or estimator", "adjacency", "claimed", "measured", "share", "bound", "runs", "seconds")
-# Of one row; all rows hold at once with the confidence that the caption states (union bound).
+BEGIN = "<!-- audit table: begin -->"
+END = "<!-- audit table: end -->"
+COLUMNS = (
+    "mechanism or estimator",
+    "adjacency",
+    "claimed",
+    "measured",
+    "share",
+    "bound",
+    "runs",
+    "seconds",
+)
+# Of one row; all rows hold at once with the confidence that the caption states (union
+# bound).
 CONFIDENCE = 0.999
-_FIT_RUNS, _SLOW_FIT_RUNS, _RELEASE_RUNS = 2000, 1000, 8000
-_ADD_REMOVE, _REPLACE_ONE = "add-remove", "replace-one"
+_FIT_RUNS = 2000
+_SLOW_FIT_RUNS = 1000
+_RELEASE_RUNS = 8000
+_ADD_REMOVE = "add-remove"
+_REPLACE_ONE = "replace-one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +110,17 @@ class Configuration:
         return self.method, self.adjacency, f"`{self.claim!r}`"
 
 
-def fitted(estimator: EmbeddingClassifier, named: str = "", **case: Any) -> Configuration:
+def fitted(
+    estimator: EmbeddingClassifier, named: str = "", **case: Any
+) -> Configuration:
     """Audit an estimator by many fits on its worst case, perhaps from examples or for a person, which `named` says."""
 
     def run(runs: int) -> AuditResult:
         data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
         delta = getattr(estimator.budget, "delta", None)
-        return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
+        return audit(
+            estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta
+        )
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
     configuration = _of_estimator(estimator, _FIT_RUNS if fast else _SLOW_FIT_RUNS, run)
@@ -110,24 +129,34 @@ def fitted(estimator: EmbeddingClassifier, named: str = "", **case: Any) -> Conf
 
 def stream(estimator: ContinualPrototypes) -> Configuration:
     """Audit a stream of correlated noise; the record in question is in the first task, and so in the most rows."""
-    n_tasks, dim = int(estimator.max_tasks or 0), 16
+    n_tasks = int(estimator.max_tasks or 0)
+    dim = 16
     first, *later = factor(estimator.noise, n_tasks).rows
-    column = [first.own, *(row.weights[0] for row in later)]  # the oldest bin holds the first task
+    column = [
+        first.own,
+        *(row.weights[0] for row in later),
+    ]  # the oldest bin holds the first task
     empty = np.zeros((0, dim)), np.zeros(0, int)
     # All coordinates as long as each other lose nothing to the lattice.
     first = np.ones((1, dim)), list(estimator.classes)
 
     def release(include: bool) -> float:
-        model, likelihood = clone(estimator), 0.0
+        model = clone(estimator)
+        likelihood = 0.0
         with tempfile.TemporaryDirectory() as folder:
             for task in range(n_tasks):
                 with overheard() as heard:
-                    model.partial_fit(*(first if include and task == 0 else empty), state=Path(folder) / "state")
+                    model.partial_fit(
+                        *(first if include and task == 0 else empty),
+                        state=Path(folder) / "state",
+                    )
                 likelihood += float(column[task]) * float(heard[0][1].sum())
         return likelihood
 
     def run(runs: int) -> AuditResult:
-        return audit_release(release, estimator.budget, runs=runs, confidence=CONFIDENCE)
+        return audit_release(
+            release, estimator.budget, runs=runs, confidence=CONFIDENCE
+        )
 
     return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
 
@@ -143,7 +172,13 @@ def gaussian(claim: Budget) -> Configuration:
     def run(runs: int) -> AuditResult:
         return audit_release(release, claim, runs=runs, confidence=CONFIDENCE)
 
-    return Configuration(method="`RoundedGaussian`", adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run)
+    return Configuration(
+        method="`RoundedGaussian`",
+        adjacency=_ADD_REMOVE,
+        claim=claim,
+        runs=_RELEASE_RUNS,
+        audit=run,
+    )
 
 
 def selection(claim: Budget, size: int, n_others: int) -> Configuration:
@@ -159,16 +194,24 @@ def selection(claim: Budget, size: int, n_others: int) -> Configuration:
         return audit_release(release, claim, runs=runs, confidence=CONFIDENCE)
 
     method = f"`ExponentialMechanism(size={size})`"
-    return Configuration(method=method, adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run)
+    return Configuration(
+        method=method, adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run
+    )
 
 
-def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int], AuditResult]) -> Configuration:
+def _of_estimator(
+    estimator: EmbeddingClassifier, runs: int, run: Callable[[int], AuditResult]
+) -> Configuration:
     """Name a configuration by the parameters that are not the default and stand in no other column."""
-    defaults = {name: p.default for name, p in inspect.signature(type(estimator)).parameters.items()}
+    defaults = {
+        name: p.default
+        for name, p in inspect.signature(type(estimator)).parameters.items()
+    }
     given = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
-        if name not in ("budget", "epsilon", "delta", "classes", "adjacency") and value != defaults[name]
+        if name not in ("budget", "epsilon", "delta", "classes", "adjacency")
+        and value != defaults[name]
     }
     parameters = ", ".join(f"{name}={value!r}" for name, value in given.items())
     name = type(estimator).__name__ + (f"({parameters})" if parameters else "")
@@ -189,8 +232,10 @@ class Still(ProjectedPrototypes):
 
 
 Still.__name__ = ProjectedPrototypes.__name__
-_ONE, _TWO = ["a"], ["a", "b"]
-# Few steps, so short that the canary's gradient is as long as the clipping norm in all of them.
+_ONE = ["a"]
+_TWO = ["a", "b"]
+# Few steps, so short that the canary's gradient is as long as the clipping norm in all
+# of them.
 _STEPS = {"steps": 2, "learning_rate": 1e-6}
 _PERSON = {"person_records": 50}
 NAMED = (
@@ -202,8 +247,12 @@ NAMED = (
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE)),
     fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE, adjacency=_REPLACE_ONE)),
-    fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, coinpress="dppl")),
-    fitted(MeanPrototypes(GaussianDP(2.0), _ONE), ", a person of 50 records", **_PERSON),
+    fitted(
+        MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, coinpress="dppl")
+    ),
+    fitted(
+        MeanPrototypes(GaussianDP(2.0), _ONE), ", a person of 50 records", **_PERSON
+    ),
     fitted(PublicPrototypes(PureDP(3.0), _ONE)),
     fitted(PublicPrototypes(GaussianDP(2.0), _ONE)),
     fitted(PublicPrototypes(PureDP(3.0), _ONE, n_prototypes=3)),
@@ -215,16 +264,23 @@ NAMED = (
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, n_prototypes=3, adjacency=_REPLACE_ONE)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), " from examples", examples=True),
-    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), ", a person of 50 records", **_PERSON),
     fitted(
-        SoftmaxPrototypes(GaussianDP(2.0), _TWO), ", a person of 50 records in both classes", **_PERSON, spread=True
+        SoftmaxPrototypes(GaussianDP(2.0), _TWO), ", a person of 50 records", **_PERSON
+    ),
+    fitted(
+        SoftmaxPrototypes(GaussianDP(2.0), _TWO),
+        ", a person of 50 records in both classes",
+        **_PERSON,
+        spread=True,
     ),
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
     fitted(Still(GaussianDP(2.0), _TWO, steps=2)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
-    fitted(ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})),
+    fitted(
+        ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})
+    ),
     fitted(NaiveContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(FullDataContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
@@ -237,16 +293,26 @@ NAMED = (
 )
 # Any other estimator of the registry is audited as the first of its recipes makes it.
 _OTHERS = [
-    fitted(entry.load()(GaussianDP(2.0), _TWO, **next(iter(RECIPES[entry.name].values())).options))
+    fitted(
+        entry.load()(
+            GaussianDP(2.0), _TWO, **next(iter(RECIPES[entry.name].values())).options
+        )
+    )
     for entry in ENTRIES
-    if not any(configuration.method.startswith(f"`{entry.name}") for configuration in NAMED)
+    if not any(
+        configuration.method.startswith(f"`{entry.name}") for configuration in NAMED
+    )
 ]
 CONFIGURATIONS = (*NAMED, *_OTHERS)
 
 
 def rendered(results: Sequence[tuple[Configuration, AuditResult]]) -> str:
     """Return the caption and the table in Markdown."""
-    rows = [COLUMNS, tuple("---" for _ in COLUMNS), *(_cells(*result) for result in results)]
+    rows = [
+        COLUMNS,
+        tuple("---" for _ in COLUMNS),
+        *(_cells(*result) for result in results),
+    ]
     together = _rounded_down(1 - len(results) * (1 - CONFIDENCE))
     caption = (
         f"Measured with dppl {__version__} by `python tools/audit_table.py`. Every bound holds with confidence "
@@ -256,9 +322,20 @@ def rendered(results: Sequence[tuple[Configuration, AuditResult]]) -> str:
 
 
 def _cells(configuration: Configuration, result: AuditResult) -> tuple[str, ...]:
-    share = "**REFUTED**" if result.violation else f"{int(100 * result.lower_bound / result.claimed)} %"
+    share = (
+        "**REFUTED**"
+        if result.violation
+        else f"{int(100 * result.lower_bound / result.claimed)} %"
+    )
     measured = f"{result.parameter} ≥ {_rounded_down(result.lower_bound)}"
-    return (*configuration.key, measured, share, result.bound, f"{result.runs:,}", f"{result.seconds:.1f}")
+    return (
+        *configuration.key,
+        measured,
+        share,
+        result.bound,
+        f"{result.runs:,}",
+        f"{result.seconds:.1f}",
+    )
 
 
 def _rounded_down(value: float) -> str:
@@ -289,13 +366,20 @@ def say(text: str, end: str = "\n") -> None:
 
 def main() -> int:
     """Run the command line; return 1 if a promise is refuted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", metavar="N", type=int, help="runs of every audit")
     options = parser.parse_args()
-    placed(PAGE.read_text(encoding="utf-8"), "")  # a page without markers should fail now and not in minutes
+    placed(
+        PAGE.read_text(encoding="utf-8"), ""
+    )  # a page without markers should fail now and not in minutes
     results = []
     for number, configuration in enumerate(CONFIGURATIONS, 1):
-        say(f"{number:2}/{len(CONFIGURATIONS)}  {', '.join(configuration.key)} ... ", end="")
+        say(
+            f"{number:2}/{len(CONFIGURATIONS)}  {', '.join(configuration.key)} ... ",
+            end="",
+        )
         runs = configuration.runs if options.runs is None else options.runs
         result = configuration.audit(runs)
         results.append((configuration, result))
@@ -303,8 +387,15 @@ def main() -> int:
     # Read again: somebody may have written the page meanwhile.
     page = placed(PAGE.read_text(encoding="utf-8"), rendered(results))
     write_atomically(PAGE, page.encode("utf-8"), overwrite=True)
-    refuted = [", ".join(configuration.key) for configuration, result in results if result.violation]
-    say(f"{PAGE.name} written. " + (f"REFUTED: {'; '.join(refuted)}" if refuted else "No promise was refuted."))
+    refuted = [
+        ", ".join(configuration.key)
+        for configuration, result in results
+        if result.violation
+    ]
+    say(
+        f"{PAGE.name} written. "
+        + (f"REFUTED: {'; '.join(refuted)}" if refuted else "No promise was refuted.")
+    )
     return 1 if refuted else 0
 
 

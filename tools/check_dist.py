@@ -19,15 +19,23 @@ def check(folder: Path) -> None:
     """Check the one wheel and the one archive in `folder`."""
     (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     for path in (wheel, archive):
-        assert path.stat().st_size < LARGEST, f"{path.name} has {path.stat().st_size} bytes"
+        assert path.stat().st_size < LARGEST, (
+            f"{path.name} has {path.stat().st_size} bytes"
+        )
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
-        (metadata,) = (file.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+        (metadata,) = (
+            file.read(name).decode()
+            for name in names
+            if name.endswith(".dist-info/METADATA")
+        )
     package = ROOT / "src"
     wanted = {
         path.relative_to(package).as_posix()
         for path in (package / "dppl").rglob("*")
-        if path.is_file() and path.suffix in (".py", ".pyi", ".typed", ".yaml", ".html", ".md", ".css", ".jinja")
+        if path.is_file()
+        and path.suffix
+        in (".py", ".pyi", ".typed", ".yaml", ".html", ".md", ".css", ".jinja")
     }
     found = {name for name in names if ".dist-info/" not in name}
     assert found == wanted, f"the wheel differs from src: {sorted(found ^ wanted)}"
@@ -35,7 +43,13 @@ def check(folder: Path) -> None:
     assert not links, f"links that lead nowhere on an index: {links}"
     with tarfile.open(archive) as file:
         kept = {name.partition("/")[2] for name in file.getnames()}
-    assert {"README.md", "LICENSE", "pyproject.toml", "docs/guarantees.md", "tests/conftest.py"} <= kept
+    assert {
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        "docs/guarantees.md",
+        "tests/conftest.py",
+    } <= kept
     results = sorted(name for name in kept if name.startswith("docs/results/"))
     assert not results, f"measurements in the source archive: {results}"
     for path in (wheel, archive):

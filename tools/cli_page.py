@@ -26,8 +26,19 @@ This page lists every command with its arguments and options. `dppl COMMAND --he
 
 def page() -> str:
     """Return the page."""
-    parts = [part for name in COMMANDS for part in sections(imported(name), f"dppl {name}")]
-    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(app.info.epilog).removeprefix("Exit codes: "), ""])
+    parts = [
+        part for name in COMMANDS for part in sections(imported(name), f"dppl {name}")
+    ]
+    return "\n".join(
+        [
+            HEAD,
+            *parts,
+            "## Exit codes",
+            "",
+            as_text(app.info.epilog).removeprefix("Exit codes: "),
+            "",
+        ]
+    )
 
 
 def sections(command: Any, name: str, level: int = 2) -> Iterator[str]:
@@ -45,11 +56,20 @@ def sections(command: Any, name: str, level: int = 2) -> Iterator[str]:
 
 def described(text: str | None) -> str:
     """Return a help text as Markdown: a paragraph whose lines are all indented holds examples."""
-    paragraphs = inspect.cleandoc(text or "").replace("\b\n", "").replace("\\[", "[").split("\n\n")
+    paragraphs = (
+        inspect.cleandoc(text or "")
+        .replace("\b\n", "")
+        .replace("\\[", "[")
+        .split("\n\n")
+    )
     blocks = []
-    for indented, group in groupby(paragraphs, lambda one: all(line.startswith(" ") for line in one.splitlines())):
+    for indented, group in groupby(
+        paragraphs, lambda one: all(line.startswith(" ") for line in one.splitlines())
+    ):
         if indented:
-            blocks.append("```text\n" + "\n".join(textwrap.dedent(one) for one in group) + "\n```")
+            blocks.append(
+                "```text\n" + "\n".join(textwrap.dedent(one) for one in group) + "\n```"
+            )
         else:
             blocks += map(as_text, group)
     return "\n\n".join(blocks)
@@ -58,7 +78,10 @@ def described(text: str | None) -> str:
 def as_text(text: str | None) -> str:
     """Return a help text on one line, in which no character outside quoted code is markup."""
     pieces = " ".join((text or "").split()).split("`")
-    plain = [re.sub(r"([<*_|])", r"\\\1", piece) if place % 2 == 0 else piece for place, piece in enumerate(pieces)]
+    plain = [
+        re.sub(r"([<*_|])", r"\\\1", piece) if place % 2 == 0 else piece
+        for place, piece in enumerate(pieces)
+    ]
     return "`".join(plain)
 
 
@@ -73,7 +96,9 @@ def typed(parameter: Any) -> str:
     value = (parameter.metavar or "").replace("|", "\\|")
     if not parameter.opts[0].startswith("-"):
         return f"`{value or parameter.name.upper()}`"
-    flags = ", ".join(f"`{flag}`" for flag in [*parameter.opts, *parameter.secondary_opts])
+    flags = ", ".join(
+        f"`{flag}`" for flag in [*parameter.opts, *parameter.secondary_opts]
+    )
     return f"{flags} {value}".rstrip()
 
 

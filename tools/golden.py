@@ -3,10 +3,11 @@
     python tools/golden.py FILE [--data FOLDER]            writes the hashes of this tree
     python tools/golden.py FILE [--data FOLDER] --compare  names what differs from them, and exits with 1
 
-Hashed are, for every recipe of the laws, the released tensors, the whole model file and the statement: of fits with
-single records and with persons, of tables in parts, and of streams, each task with its state. Then the keys of all
-cells of the built-in experiments, if their data lie in FOLDER. A file's bytes change with a parameter's name; its
-tensors must not.
+Hashed are, for every recipe of the laws, the released tensors, the whole model file and
+the statement: of fits with single records and with persons, of tables in parts, and of
+streams, each task with its state. Then the keys of all cells of the built-in
+experiments, if their data lie in FOLDER. A file's bytes change with a parameter's name;
+its tensors must not.
 """
 
 import argparse
@@ -33,7 +34,10 @@ def released(model):
     """Hash what a model releases and what it states."""
     tensors = sha256()
     for name, tensor in sorted(model._tensors().items()):
-        tensors.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + np.ascontiguousarray(tensor).tobytes())
+        tensors.update(
+            f"{name} {tensor.dtype} {tensor.shape}".encode()
+            + np.ascontiguousarray(tensor).tobytes()
+        )
     statement = json.dumps(model.guarantee_.to_dict(), sort_keys=True)
     return {
         "tensors": tensors.hexdigest(),
@@ -48,7 +52,10 @@ def fits(kind, folder):
     persons = np.arange(40) // 3
     yield "records", lambda: kind.fit(X, y)
     yield "persons", lambda: kind.fit(X, y, given={"groups": persons})
-    yield "persons of two classes", lambda: kind.fit(X, y, given={"groups": persons}, max_classes_per_person=2)
+    yield (
+        "persons of two classes",
+        lambda: kind.fit(X, y, given={"groups": persons}, max_classes_per_person=2),
+    )
     np.savez(folder / "records.npz", x=X, y=y)
     yield "parts", lambda: kind.fit(read_parts(folder / "records.npz"), None)
     if hasattr(kind.cls, "partial_fit"):
@@ -67,7 +74,11 @@ def golden(data):
                     found[f"{kind}, {name}"] = released(fit())
                 except (DpplError, TypeError) as error:
                     found[f"{kind}, {name}"] = {"refused": type(error).__name__}
-    for path in sorted((ROOT / "src/dppl/lab/experiments/configs").glob("*.yaml")) if data else ():
+    for path in (
+        sorted((ROOT / "src/dppl/lab/experiments/configs").glob("*.yaml"))
+        if data
+        else ()
+    ):
         try:
             cells = load_experiment(str(path), data).cells
         except DpplError as error:
@@ -80,7 +91,9 @@ def golden(data):
 
 def main():
     """Write or compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--compare", action="store_true")
@@ -88,16 +101,23 @@ def main():
     warnings.simplefilter("ignore")
     now = golden(chosen.data)
     if not chosen.compare:
-        chosen.file.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        chosen.file.write_text(
+            json.dumps(now, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         sys.stdout.write(f"{len(now)} entries in {chosen.file}\n")
         return 0
     before = json.loads(chosen.file.read_text(encoding="utf-8"))
     differ = []
     for name in sorted({*before, *now}):
-        one, other = before.get(name, {}), now.get(name, {})
-        if what := [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]:
+        one = before.get(name, {})
+        other = now.get(name, {})
+        if what := [
+            key for key in sorted({*one, *other}) if one.get(key) != other.get(key)
+        ]:
             differ.append(f"{name}: {', '.join(what)}")
-    sys.stdout.write("\n".join([*differ, f"{len(now)} entries, {len(differ)} differ\n"]))
+    sys.stdout.write(
+        "\n".join([*differ, f"{len(now)} entries, {len(differ)} differ\n"])
+    )
     return int(bool(differ))
 
 

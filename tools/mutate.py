@@ -2,9 +2,9 @@
 
     python tools/mutate.py [--only NAME] [--json FILE]
 
-Each mutant of `tools/mutants.txt` changes one place in a copy of the tree and runs there the test files that should
-turn red. A survivor is a promise that no test keeps; then the exit status is 1. `tests/meta/test_mutants.py` holds the
-list to the sources.
+Each mutant of `tools/mutants.txt` changes one place in a copy of the tree and runs
+there the test files that should turn red. A survivor is a promise that no test keeps;
+then the exit status is 1. `tests/meta/test_mutants.py` holds the list to the sources.
 """
 
 import argparse
@@ -29,13 +29,28 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "dppl"
-COPIED = (".ci", "docs", "src", "tests", "tools", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "justfile")
+COPIED = (
+    ".ci",
+    "docs",
+    "src",
+    "tests",
+    "tools",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "README.md",
+    "justfile",
+)
 COPIED += ("pyproject.toml",)
-KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
-# A fault may make a loop endless. That is no test's merit, so such a mutant counts as broken.
+KILLED = "killed"
+SURVIVED = "SURVIVED"
+BROKEN = "BROKEN"
+# A fault may make a loop endless. That is no test's merit, so such a mutant counts as
+# broken.
 LIMIT_S = 600
 # `$name` in a pattern, as a name that Python can parse.
-ANY, RUN = "ANY_", "..."
+ANY = "ANY_"
+RUN = "..."
 
 
 def parts(node: ast.AST) -> list[Any]:
@@ -44,7 +59,11 @@ def parts(node: ast.AST) -> list[Any]:
         return [node.func, [*node.args, *node.keywords]]
     if isinstance(node, ast.Dict):
         return [[list(pair) for pair in zip(node.keys, node.values, strict=True)]]
-    return [getattr(node, field) for field in node._fields if field not in ("ctx", "kind", "type_comment")]
+    return [
+        getattr(node, field)
+        for field in node._fields
+        if field not in ("ctx", "kind", "type_comment")
+    ]
 
 
 def is_run(pattern: Any) -> bool:
@@ -61,12 +80,15 @@ def is_run(pattern: Any) -> bool:
 def match(pattern: Any, node: Any, found: dict[str, Any]) -> dict[str, Any] | None:
     """Return `found` and what else the `$name` and `...` of the pattern stand for, or None."""
     if isinstance(pattern, ast.Name) and pattern.id.startswith(ANY):
-        same = isinstance(node, ast.expr) and ast.unparse(found.get(pattern.id, node)) == ast.unparse(node)
+        same = isinstance(node, ast.expr) and ast.unparse(
+            found.get(pattern.id, node)
+        ) == ast.unparse(node)
         return {**found, pattern.id: node} if same else None
     if type(pattern) is not type(node):
         return None
     if isinstance(pattern, ast.AST):
-        pattern, node = parts(pattern), parts(node)
+        pattern = parts(pattern)
+        node = parts(node)
     if not isinstance(pattern, list):
         return found if pattern == node else None
     if not pattern:
@@ -82,7 +104,10 @@ def match(pattern: Any, node: Any, found: dict[str, Any]) -> dict[str, Any] | No
 def build(template: Any, found: dict[str, Any], runs: Iterator[list[Any]]) -> Any:
     """Return the template with what was found in place of its `$name` and `...`."""
     if isinstance(template, list):
-        each = (next(runs) if is_run(part) else [build(part, found, runs)] for part in template)
+        each = (
+            next(runs) if is_run(part) else [build(part, found, runs)]
+            for part in template
+        )
         return [part for run in each for part in run]
     if not isinstance(template, ast.AST):
         return template
@@ -98,10 +123,17 @@ def build(template: Any, found: dict[str, Any], runs: Iterator[list[Any]]) -> An
     if isinstance(template, ast.Dict):
         pairs = build(parts(template)[0], found, runs)
         return ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
-    return type(template)(**{field: build(value, found, runs) for field, value in ast.iter_fields(template)})
+    return type(template)(
+        **{
+            field: build(value, found, runs)
+            for field, value in ast.iter_fields(template)
+        }
+    )
 
 
-def places(node: ast.AST, pattern: Any) -> Iterator[tuple[Callable[[Any], None], dict[str, Any]]]:
+def places(
+    node: ast.AST, pattern: Any
+) -> Iterator[tuple[Callable[[Any], None], dict[str, Any]]]:
     """Yield what sets each place below a node where the pattern stands, and what was found there."""
     for field, value in ast.iter_fields(node):
         inside = value if isinstance(value, list) else [value]
@@ -111,7 +143,12 @@ def places(node: ast.AST, pattern: Any) -> Iterator[tuple[Callable[[Any], None],
             several = slice(i, i + len(pattern)) if isinstance(pattern, list) else i
             if (found := match(pattern, inside[several], {})) is not None:
                 put = functools.partial(setattr, node, field)
-                yield functools.partial(value.__setitem__, several) if inside is value else put, found
+                yield (
+                    functools.partial(value.__setitem__, several)
+                    if inside is value
+                    else put,
+                    found,
+                )
             yield from places(part, pattern)
 
 
@@ -125,11 +162,21 @@ def read(path: Path, folder: Path) -> tuple[ast.Module, list[tuple[str, ast.AST]
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{above}.{child.name}"
                 found.append((name, child))
-            elif isinstance(child, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Module | ast.ClassDef):
-                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+            elif isinstance(child, ast.Assign | ast.AnnAssign) and isinstance(
+                node, ast.Module | ast.ClassDef
+            ):
+                targets = (
+                    child.targets if isinstance(child, ast.Assign) else [child.target]
+                )
                 inner = [part for target in targets for part in ast.walk(target)]
-                found.extend((f"{above}.{part.id}", child) for part in inner if isinstance(part, ast.Name))
-            if not isinstance(child, ast.expr):  # which defines nothing, and is most of a file
+                found.extend(
+                    (f"{above}.{part.id}", child)
+                    for part in inner
+                    if isinstance(part, ast.Name)
+                )
+            if not isinstance(
+                child, ast.expr
+            ):  # which defines nothing, and is most of a file
                 look(child, name)
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -148,7 +195,11 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 @functools.cache
 def defined(folder: Path) -> dict[str, Path]:
     """Return the file of every qualified name below a folder."""
-    return {name: path for path in sorted(folder.rglob("*.py")) for name, _ in read(path, folder)[1]}
+    return {
+        name: path
+        for path in sorted(folder.rglob("*.py"))
+        for name, _ in read(path, folder)[1]
+    }
 
 
 def names_in(node: ast.AST, *fields: str) -> set[str]:
@@ -164,15 +215,18 @@ class Mutant:
     ----------
     name : str
     where : str
-        Function, class or constant below src/dppl; as much of its qualified name, from the right, as makes it unique.
+        Function, class or constant below src/dppl; as much of its qualified name, from
+        the right, as makes it unique.
     number : int
         Which of the places where `old` stands; 0 if there is but one.
     old, new : str
-        An expression, or statements. `$name` stands for any expression, `...` in a list for any run of its parts.
+        An expression, or statements. `$name` stands for any expression, `...` in a list
+        for any run of its parts.
     tests : tuple of str
         Test files, as paths below the root.
     keyword : str
-        Part of the names of the tests to run, where the whole files would take long; pytest's -k.
+        Part of the names of the tests to run, where the whole files would take long;
+        pytest's -k.
     """
 
     name: str
@@ -202,10 +256,17 @@ class Mutant:
         ValueError
             If nothing has that name, or more than one thing.
         """
-        found = [name for name in defined(folder) if name == self.where or name.endswith(f".{self.where}")]
+        found = [
+            name
+            for name in defined(folder)
+            if name == self.where or name.endswith(f".{self.where}")
+        ]
         if len(found) == 1:
             return found[0]
-        ends = {".".join(name.split(".")[-1 - self.where.count(".") :]) for name in defined(folder)}
+        ends = {
+            ".".join(name.split(".")[-1 - self.where.count(".") :])
+            for name in defined(folder)
+        }
         near = ", ".join(difflib.get_close_matches(self.where, ends)) or "nothing"
         raise ValueError(
             f"{self.name}: {self.where} {f'may be any of {found}' if found else f'is gone; near it: {near}'}"
@@ -217,7 +278,8 @@ class Mutant:
         Raises
         ------
         ValueError
-            If `old` does not stand in one place, or `new` is no different or has a name that is not known there.
+            If `old` does not stand in one place, or `new` is no different or has a name
+            that is not known there.
         """
         whole = self.find(folder)
         tree, nodes = read(path := defined(folder)[whole], folder)
@@ -225,19 +287,41 @@ class Mutant:
         inside = [node for name, node in nodes if name == whole]
         found = [each for node in inside for each in places(node, old)]
         if len(found) < max(1, self.number) or (len(found) > 1 and not self.number):
-            raise ValueError(f"{self.name}: {self.old!r} stands {len(found)} times in {whole}")
+            raise ValueError(
+                f"{self.name}: {self.old!r} stands {len(found)} times in {whole}"
+            )
         known = {name.split(".")[-1] for name, _ in nodes} | set(dir(builtins))
-        known = known.union(*(names_in(node, "id", "arg", "name", "asname") for node in inside))
+        known = known.union(
+            *(names_in(node, "id", "arg", "name", "asname") for node in inside)
+        )
         put, bound = found[self.number - 1 if self.number else 0]
         after = build(new, bound, iter(bound.get(RUN, ())))
-        named = [node for top in (after if isinstance(after, list) else [after]) for node in ast.walk(top)]
-        own = {node.id for node in named if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        unknown = {node.id for node in named if isinstance(node, ast.Name)} - own - known
+        named = [
+            node
+            for top in (after if isinstance(after, list) else [after])
+            for node in ast.walk(top)
+        ]
+        own = {
+            node.id
+            for node in named
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        unknown = (
+            {node.id for node in named if isinstance(node, ast.Name)} - own - known
+        )
         if unknown:  # which may be imported
-            imports = [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-            unknown = unknown.difference(*(names_in(node, "name", "asname") for node in imports))
+            imports = [
+                node
+                for node in statements(tree)
+                if isinstance(node, ast.Import | ast.ImportFrom)
+            ]
+            unknown = unknown.difference(
+                *(names_in(node, "name", "asname") for node in imports)
+            )
         if unknown:
-            raise ValueError(f"{self.name}: {whole} knows no {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"{self.name}: {whole} knows no {', '.join(sorted(unknown))}"
+            )
         put(after)
         for top in after if isinstance(after, list) else [after]:
             ast.fix_missing_locations(top)
@@ -247,13 +331,27 @@ class Mutant:
 def table(text: str) -> Iterator[Mutant]:
     """Yield the mutants of a text such as tools/mutants.txt."""
     form = r"([\w-]+): (.+?)(?: -k (\w+))?\n\s+([\w.]+)(?: #(\d+))?:\s(.*)"
-    for entry in re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip("\n")):
-        if not (read := re.fullmatch(form, entry, re.DOTALL)) or read[6].count("=>") != 1:
+    for entry in re.split(
+        r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip("\n")
+    ):
+        if (
+            not (read := re.fullmatch(form, entry, re.DOTALL))
+            or read[6].count("=>") != 1
+        ):
             raise ValueError(f"not a mutant: {entry}")
         name, tests, keyword, where, number, change = read.groups()
         old, new = (textwrap.dedent(side).strip() for side in change.split("=>"))
-        tests, number = tuple(tests.split()), int(number or 0)
-        yield Mutant(name=name, where=where, number=number, old=old, new=new, tests=tests, keyword=keyword or "")
+        tests = tuple(tests.split())
+        number = int(number or 0)
+        yield Mutant(
+            name=name,
+            where=where,
+            number=number,
+            old=old,
+            new=new,
+            tests=tests,
+            keyword=keyword or "",
+        )
 
 
 MUTANTS = tuple(table((ROOT / "tools" / "mutants.txt").read_text(encoding="utf-8")))
@@ -273,34 +371,58 @@ class Outcome:
 def judge(status: int, output: str) -> tuple[str, str]:
     """Return the verdict and the test that failed, from pytest's exit status and output.
 
-    Only a test that ran and failed kills a mutant: a module that no longer imports, or a keyword that picks no test,
-    proves nothing.
+    Only a test that ran and failed kills a mutant: a module that no longer imports, or
+    a keyword that picks no test, proves nothing.
     """
     if status == 0:
         return SURVIVED, ""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", output, re.MULTILINE)
     if status == 1 and failed:
         return KILLED, failed[1]
-    return BROKEN, f"pytest ended with status {status}: {(output.strip().splitlines() or [''])[-1]}"
+    return (
+        BROKEN,
+        f"pytest ended with status {status}: {(output.strip().splitlines() or [''])[-1]}",
+    )
 
 
 def copy_tree(folder: Path) -> None:
     """Copy what the tests need; the checkout itself is never changed."""
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(ROOT / name, folder / name)
-    # As a mutant is written: the tests pass without a fault, so that what fails with one is not for want of a comment.
+    # As a mutant is written: the tests pass without a fault, so that what fails with
+    # one is not for want of a comment.
     for path in (folder / "src").rglob("*.py"):
-        path.write_text(ast.unparse(ast.parse(path.read_text(encoding="utf-8"))), encoding="utf-8")
+        path.write_text(
+            ast.unparse(ast.parse(path.read_text(encoding="utf-8"))), encoding="utf-8"
+        )
 
 
 def run_tests(folder: Path, tests: Iterable[str], keyword: str = "") -> tuple[int, str]:
     """Return the exit status and output of pytest in the copy; status 124 is the time limit."""
-    # No bytecode: a fault of the same length within the same second would run the old one.
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no"]
+    # No bytecode: a fault of the same length within the same second would run the old
+    # one.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+    ]
     command += [*(("-k", keyword) if keyword else ()), *tests]
     try:
         done = subprocess.run(
@@ -329,7 +451,9 @@ def try_out(mutant: Mutant, folder: Path) -> Outcome:
     finally:
         path.write_text(source, encoding="utf-8")
     seconds = round(time.perf_counter() - started, 1)
-    return Outcome(name=mutant.name, where=mutant.where, verdict=verdict, by=by, seconds=seconds)
+    return Outcome(
+        name=mutant.name, where=mutant.where, verdict=verdict, by=by, seconds=seconds
+    )
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -340,12 +464,24 @@ def say(text: str, end: str = "\n") -> None:
 
 def main() -> int:
     """Run the command line; return 1 if a mutant survived or the tests fail without one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [mutant.name for mutant in MUTANTS]
-    parser.add_argument("--only", metavar="NAME", action="append", choices=names, help="this mutant; may be repeated")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the outcomes here")
+    parser.add_argument(
+        "--only",
+        metavar="NAME",
+        action="append",
+        choices=names,
+        help="this mutant; may be repeated",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="also write the outcomes here"
+    )
     options = parser.parse_args()
-    mutants = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
+    mutants = [
+        mutant for mutant in MUTANTS if not options.only or mutant.name in options.only
+    ]
     width = max(len(mutant.name) for mutant in mutants)
     outcomes = []
     started = time.perf_counter()
@@ -363,10 +499,16 @@ def main() -> int:
         for number, mutant in enumerate(mutants, 1):
             say(f"{number:2}/{len(mutants)}  {mutant.name:{width}}  ", end="")
             outcomes.append(outcome := try_out(mutant, folder))
-            by = f" by {outcome.by}" if outcome.verdict == KILLED else f" {outcome.by}".rstrip()
+            by = (
+                f" by {outcome.by}"
+                if outcome.verdict == KILLED
+                else f" {outcome.by}".rstrip()
+            )
             say(f"{outcome.verdict}{by} ({outcome.seconds} s)")
     if options.json:
-        options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+        options.json.write_text(
+            json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n"
+        )
     left = [outcome.name for outcome in outcomes if outcome.verdict != KILLED]
     summary = f"{len(outcomes) - len(left)} of {len(outcomes)} mutants killed in {time.perf_counter() - started:.0f} s"
     say(summary + (f"; not killed: {', '.join(left)}" if left else ""))

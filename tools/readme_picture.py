@@ -23,7 +23,8 @@ from dppl.lab.experiments.results import Result, read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
 DELTA = 1e-6
-MESSAGES, REQUESTS = "banking77", "hwu64"
+MESSAGES = "banking77"
+REQUESTS = "hwu64"
 # What a fit starts from, and how its line looks.
 STARTS: dict[str, tuple[Any, dict[str, str]]] = {
     "dppl, given the names of the classes": (
@@ -40,11 +41,17 @@ PANELS = {
 }
 
 
-def fits(results: list[Result], start: Any, datasets: tuple[str, ...]) -> Iterator[Result]:
+def fits(
+    results: list[Result], start: Any, datasets: tuple[str, ...]
+) -> Iterator[Result]:
     """Yield the fits of the default method that read private records."""
     for result in results:
         cell = result["cell"]
-        known = (cell["method"], cell.get("examples"), cell["parameters"]) == ("softmax", start, {})
+        known = (cell["method"], cell.get("examples"), cell["parameters"]) == (
+            "softmax",
+            start,
+            {},
+        )
         if known and cell["dataset"] in datasets and result["e"] > 0:
             yield result
 
@@ -57,7 +64,13 @@ def draw_accuracy(axis: Axes, results: list[Result], ceiling: float) -> None:
             if result["cell"]["ir"] == "natural":
                 values[result["e"]].append(result["metrics"]["balanced_accuracy"])
         epsilons = [GaussianDP(mu).to_approx(DELTA).epsilon for mu in sorted(values)]
-        axis.plot(epsilons, [np.mean(values[mu]) for mu in sorted(values)], label=label, markersize=4, **look)
+        axis.plot(
+            epsilons,
+            [np.mean(values[mu]) for mu in sorted(values)],
+            label=label,
+            markersize=4,
+            **look,
+        )
     axis.axhline(ceiling, color="black", linestyle=":", label="no privacy")
     axis.set_title("What privacy costs: 10,003 messages, 77 classes", fontsize=10)
     axis.set_xlabel("epsilon (smaller is more private)")
@@ -69,7 +82,8 @@ def draw_records(axis: Axes, results: list[Result]) -> None:
     """Draw the recall of a class over the number of its records, near epsilon 1."""
     edges = np.geomspace(2, 180, 10)
     for label, (start, look) in STARTS.items():
-        sizes, recalls = [], []
+        sizes = []
+        recalls = []
         for result in fits(results, start, (MESSAGES, REQUESTS)):
             if result["e"] == NEAR_ONE:
                 sizes += result["data"]["class_sizes"]
@@ -90,19 +104,33 @@ def draw_methods(axis: Axes, results: list[Result], dataset: str, ratio: Any) ->
     values = defaultdict(list)
     for result in results:
         cell = result["cell"]
-        if (cell["dataset"], cell["ir"], cell["parameters"], cell["trials"]) == (dataset, ratio, {}, 0):
-            values[cell["method"], result["e"]].append(result["metrics"]["balanced_accuracy"])
+        if (cell["dataset"], cell["ir"], cell["parameters"], cell["trials"]) == (
+            dataset,
+            ratio,
+            {},
+            0,
+        ):
+            values[cell["method"], result["e"]].append(
+                result["metrics"]["balanced_accuracy"]
+            )
     for method, line in COMPARED.items():
         budgets = sorted(mu for name, mu in values if name == method and mu <= 8)
         accuracies = [np.mean(values[method, mu]) for mu in budgets]
         axis.plot(budgets, accuracies, line, label=METHODS[method].label, markersize=4)
-    axis.axhline(np.mean(values["logistic", None]), color="black", linestyle=":", label="no privacy")
+    axis.axhline(
+        np.mean(values["logistic", None]),
+        color="black",
+        linestyle=":",
+        label="no privacy",
+    )
     axis.set_xlabel("mu")
     set_ticks(axis, (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8))
     axis.get_legend().remove()  # one for both panels stands below them
 
 
-def set_ticks(axis: Axes, ticks: tuple[float, ...], legend: str = "lower right") -> None:
+def set_ticks(
+    axis: Axes, ticks: tuple[float, ...], legend: str = "lower right"
+) -> None:
     """Make the x-axis logarithmic, with these ticks, and the y-axis one of percents."""
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator(ticks))
@@ -117,7 +145,9 @@ def set_ticks(axis: Axes, ticks: tuple[float, ...], legend: str = "lower right")
 def main() -> None:
     """Draw and write all files."""
     names = {name for name, *_ in PANELS} | {"examples"}
-    results = {name: read_results(DOCS / "results" / f"{name}.jsonl.xz") for name in names}
+    results = {
+        name: read_results(DOCS / "results" / f"{name}.jsonl.xz") for name in names
+    }
     (ceiling,) = {
         result["metrics"]["balanced_accuracy"]
         for result in results["text"]
@@ -134,7 +164,12 @@ def main() -> None:
         draw_methods(axis, results[name], dataset, ratio)
         axis.set_title(title, fontsize=10)
         axis.set_ylabel("balanced accuracy")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8.5)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=5,
+        fontsize=8.5,
+    )
     figure.savefig(DOCS / "methods.png", dpi=90)
 
 

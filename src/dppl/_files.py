@@ -17,18 +17,25 @@ except ImportError:  # not on Windows
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool = False) -> Iterator[IO[bytes]]:
+def atomic_file(
+    path: str | os.PathLike[str], *, overwrite: bool, private: bool = False
+) -> Iterator[IO[bytes]]:
     """Open a file to fill, which takes the name `path` when the block ends; a private one is its owner's to read.
 
-    If it must not overwrite, two processes that write at once cannot both succeed. Whatever ends the block early
-    leaves `path` as it was; a killed process leaves a hidden file, too, which `remove_parts` removes.
+    If it must not overwrite, two processes that write at once cannot both succeed.
+    Whatever ends the block early leaves `path` as it was; a killed process leaves a
+    hidden file, too, which `remove_parts` removes.
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
+        raise FileNotFoundError(
+            f"there is no folder {path.parent} to write {path.name} into."
+        )
     part = path.with_name(f"{_beginning(path)}{secrets.token_hex(8)}.part")
     try:
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666)
+        descriptor = os.open(
+            part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666
+        )
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
@@ -40,14 +47,21 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     except OSError as error:
         # A part is gone by now, and a full disk names nothing.
         if error.filename is None or str(error.filename) == str(part):
-            error.filename, error.filename2 = os.fspath(path), None
+            error.filename = os.fspath(path)
+            error.filename2 = None
         raise
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool, private: bool = False) -> None:
+def write_atomically(
+    path: str | os.PathLike[str],
+    content: bytes,
+    *,
+    overwrite: bool,
+    private: bool = False,
+) -> None:
     """Write `content` to `path` in one step, as `atomic_file` does."""
     try:
         with atomic_file(path, overwrite=overwrite, private=private) as file:
@@ -69,7 +83,10 @@ def _sync(folder: Path) -> None:
     """Bring the names in a folder to the disk."""
     # Who may write into a folder but not read it, and who has no POSIX, cannot do more.
     if os.name == "posix":
-        with contextlib.suppress(PermissionError), _opened(folder, os.O_RDONLY) as opened:
+        with (
+            contextlib.suppress(PermissionError),
+            _opened(folder, os.O_RDONLY) as opened,
+        ):
             os.fsync(opened)
 
 
@@ -79,7 +96,8 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = os.fspath(path), None
+        error.filename = os.fspath(path)
+        error.filename2 = None
         raise
 
 

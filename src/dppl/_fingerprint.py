@@ -22,12 +22,15 @@ class Fingerprint:
     device: str  # ``"cpu"`` or ``"cuda"``; machines of one kind may still differ by a rounding step
     batch: str  # the fixed shapes of the batches
     versions: str  # of the libraries
-    # Whether the check on synthetic rows showed that each row has the same bits in any place and company.
+    # Whether the check on synthetic rows showed that each row has the same bits in any
+    # place and company.
     row_independent: bool
 
     def text(self) -> str:
         """Return it as one line of JSON, the same for equal fingerprints."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(
+            asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
@@ -36,14 +39,25 @@ class Fingerprint:
             values = json.loads(text)
         except ValueError:
             values = None
-        expected = {field.name: bool if field.type == "bool" else str for field in fields(cls)}
-        if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != expected:
+        expected = {
+            field.name: bool if field.type == "bool" else str for field in fields(cls)
+        }
+        if (
+            not isinstance(values, dict)
+            or {name: type(value) for name, value in values.items()} != expected
+        ):
             raise InputError("this is no fingerprint of an encoder.")
         return cls(**values)
 
     def same_function(self, other: Fingerprint) -> bool:
         """Return whether both encoders compute the same function, up to rounding."""
-        where: Any = {"uri": "", "device": "", "batch": "", "versions": "", "row_independent": True}
+        where: Any = {
+            "uri": "",
+            "device": "",
+            "batch": "",
+            "versions": "",
+            "row_independent": True,
+        }
         return replace(self, **where) == replace(other, **where)
 
 

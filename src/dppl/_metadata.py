@@ -6,9 +6,12 @@ from typing import Any
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError
 
-# Entries of a table's metadata: its encoder, names of columns, the lattice whose rows it holds already, and what is not
-# covered of rows that may depend on one another.
-ENCODER, COLUMNS, LATTICE, NOT_COVERED = "encoder", "dppl_columns", "dppl_lattice", "not_covered"
+# Entries of a table's metadata: its encoder, names of columns, the lattice whose rows
+# it holds already, and what is not covered of rows that may depend on one another.
+ENCODER = "encoder"
+COLUMNS = "dppl_columns"
+LATTICE = "dppl_lattice"
+NOT_COVERED = "not_covered"
 _LONGEST_NAME = 4000
 
 
@@ -30,7 +33,11 @@ def columns_of(X: Any) -> dict[str, str]:
 def checked_columns(value: Any) -> dict[str, str] | None:
     """Return names of columns, or None for anything else."""
     whole = isinstance(value, dict) and set(value) <= {"x", "y", "id"}
-    return value if whole and all(isinstance(name, str) for name in value.values()) else None
+    return (
+        value
+        if whole and all(isinstance(name, str) for name in value.values())
+        else None
+    )
 
 
 def depends_on_company(X: Any) -> bool:

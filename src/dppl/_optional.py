@@ -11,7 +11,9 @@ def optional(module: str, package: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise MissingExtra(f"this needs {package}; install it {how_to_install(extra)}") from None
+        raise MissingExtra(
+            f"this needs {package}; install it {how_to_install(extra)}"
+        ) from None
 
 
 def how_to_install(extra: str) -> str:

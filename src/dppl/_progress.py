@@ -1,7 +1,8 @@
 """How far long work is, shown to a person who watches and to nothing that keeps it.
 
-Units of work are public, such as steps of a descent; but the time that is left grows with the number of private
-records. So a terminal or a notebook shows it, and forgets it when the work ends; a pipe, a log or a file never does.
+Units of work are public, such as steps of a descent; but the time that is left grows
+with the number of private records. So a terminal or a notebook shows it, and forgets it
+when the work ends; a pipe, a log or a file never does.
 """
 
 import sys
@@ -31,7 +32,8 @@ def progress(
 ) -> Iterator[Callable[..., None]]:
     """Show that work is going on and, with a total, how far it is, after `delay` seconds; yields what counts units.
 
-    `what` must say nothing about private data. `total` is called, if it is a function, only where somebody watches.
+    `what` must say nothing about private data. `total` is called, if it is a function,
+    only where somebody watches.
     """
     kind, bar = _bar(), None  # type: tuple[Any, Any]
     if kind is not None:
@@ -39,8 +41,17 @@ def progress(
             with progress("counting"):
                 total = total()
         form = "{desc} ..." if total is None else None
-        with suppress(Exception):  # a terminal that is gone must not end work that is paid for
-            bar = kind(desc=what, total=total, delay=delay, bar_format=form, leave=False, mininterval=0.5)
+        with suppress(
+            Exception
+        ):  # a terminal that is gone must not end work that is paid for
+            bar = kind(
+                desc=what,
+                total=total,
+                delay=delay,
+                bar_format=form,
+                leave=False,
+                mininterval=0.5,
+            )
 
     def advance(count: int = 1) -> None:
         with suppress(Exception):
@@ -63,7 +74,9 @@ def steps(count: int) -> Iterator[int]:
 
 def _bar() -> Any:
     """Return the kind of bar that a notebook or a terminal shows; None where nobody watches."""
-    with suppress(Exception):  # stderr may be None, closed, or something that only writes
+    with suppress(
+        Exception
+    ):  # stderr may be None, closed, or something that only writes
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if _hidden.get():
             return None

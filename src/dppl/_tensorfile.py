@@ -1,7 +1,7 @@
 """Files of tensors with a JSON description, and a checksum of every byte.
 
-They are safetensors files. The checksum finds damage. It is no signature, and finds no lies: whoever changes a file can
-compute it again.
+They are safetensors files. The checksum finds damage. It is no signature, and finds no
+lies: whoever changes a file can compute it again.
 """
 
 import json
@@ -17,20 +17,25 @@ from safetensors.numpy import load, save
 
 from dppl._types import Array
 
-_CHECKSUM, _UNSET = "checksum", "0" * 64
+_CHECKSUM = "checksum"
+_UNSET = "0" * 64
 
 
 def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, Array]) -> bytes:
     """Return the content of a file whose description is under `key`; equal values give equal bytes."""
     text = as_json({**fields, _CHECKSUM: _UNSET})
     # One entry of metadata: safetensors writes several in any order.
-    content: bytes = save({name: np.ascontiguousarray(one) for name, one in tensors.items()}, {key: text})
+    content: bytes = save(
+        {name: np.ascontiguousarray(one) for name, one in tensors.items()}, {key: text}
+    )
     # JSON within JSON: no value of a field holds quotes that are escaped once.
     before, name, after = content.partition(rf"\"{_CHECKSUM}\": \"".encode())
     return before + name + sha256(content).hexdigest().encode() + after[len(_UNSET) :]
 
 
-def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[str, Array]]:
+def read(
+    path: str | os.PathLike[str], key: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the description under `key` and the tensors; a ValueError says what is wrong with the file."""
     return parsed(Path(path).read_bytes(), key)
 
@@ -53,8 +58,16 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
         raise ValueError("carries a dppl description that cannot be read.") from None
     # All bytes count but its own, which were zeros when it was computed.
     known = len(stated) == len(_UNSET) and content.count(stated.encode()) == 1
-    if not known or sha256(content.replace(stated.encode(), _UNSET.encode())).hexdigest() != stated:
-        what = "has no checksum" if not stated else "is damaged: its checksum is not the one of its content"
+    if (
+        not known
+        or sha256(content.replace(stated.encode(), _UNSET.encode())).hexdigest()
+        != stated
+    ):
+        what = (
+            "has no checksum"
+            if not stated
+            else "is damaged: its checksum is not the one of its content"
+        )
         raise ValueError(f"{what}. Fetch or fit it again.")
     return fields, tensors
 
@@ -70,5 +83,12 @@ def holds(path: str | os.PathLike[str], key: str) -> bool:
 
 def as_json(fields: dict[str, Any]) -> str:
     """Write public fields, numbers and arrays of NumPy among them."""
-    # Of what came in as parameters NumPy alone has `tolist`; anything else has no place in a file.
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, default=methodcaller("tolist"))
+    # Of what came in as parameters NumPy alone has `tolist`; anything else has no place
+    # in a file.
+    return json.dumps(
+        fields,
+        sort_keys=True,
+        ensure_ascii=False,
+        allow_nan=False,
+        default=methodcaller("tolist"),
+    )

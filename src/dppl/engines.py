@@ -1,14 +1,18 @@
 """Where work on files is done: in this process, or by tasks of Ray on several machines.
 
-An engine applies one pure function to each of many small descriptions of files. It promises two things: every item
-yields exactly one value, whatever died on the way, and values come with the place of their item, so that whoever adds
-them adds each once. Functions and items that are handed to `RayEngine` travel over the network and may come to lie on
-the disks of the cluster. So they hold paths, parameters and what was released, and never a private row or label; a
-task reads those itself. Only which records are of one person travels. What comes back is as secret as what it is made
-of: sums and scores without noise, or predictions; and so are the bins in which a selection has tasks look again.
+An engine applies one pure function to each of many small descriptions of files. It
+promises two things: every item yields exactly one value, whatever died on the way, and
+values come with the place of their item, so that whoever adds them adds each once.
+Functions and items that are handed to `RayEngine` travel over the network and may come
+to lie on the disks of the cluster. So they hold paths, parameters and what was
+released, and never a private row or label; a task reads those itself. Only which
+records are of one person travels. What comes back is as secret as what it is made of:
+sums and scores without noise, or predictions; and so are the bins in which a selection
+has tasks look again.
 
-Nothing that a task meets leaves its machine but by these values. An exception becomes a few words, without the
-traceback and the text of any library, and warnings are silent there.
+Nothing that a task meets leaves its machine but by these values. An exception becomes a
+few words, without the traceback and the text of any library, and warnings are silent
+there.
 """
 
 import os
@@ -45,7 +49,9 @@ class Engine(Protocol):
     def check(self) -> None:
         """Raise what would stop all work, while nothing is charged or written."""
 
-    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+    def each(
+        self, function: Callable[[Item], Value], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
         """Yield the place and the value of each item once, in any order.
 
         `function` must be pure: a task may run again, and on another machine.
@@ -61,7 +67,9 @@ class InProcess:
     def check(self) -> None:
         """Do nothing."""
 
-    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+    def each(
+        self, function: Callable[[Item], Value], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
         """Yield the place and the value of each item once, in order."""
         yield from ((place, function(item)) for place, item in enumerate(items))
 
@@ -70,15 +78,19 @@ class InProcess:
 class RayEngine:
     """Tasks of Ray (extra ``ray``), on this machine or on a cluster.
 
-    A cluster that cannot be used is refused when it is first used; nothing is charged then.
+    A cluster that cannot be used is refused when it is first used; nothing is charged
+    then.
 
-    Every machine needs the same version of dppl, and the files under the same paths. If a process or machine dies, its
-    tasks run again elsewhere; they are pure, so no bit depends on it.
+    Every machine needs the same version of dppl, and the files under the same paths. If
+    a process or machine dies, its tasks run again elsewhere; they are pure, so no bit
+    depends on it.
 
-    **Privacy.** Unit: as in the fit. Nothing is released here. Ray's object store holds what functions and items hold
-    (paths, parameters, released weights, numbers of persons) and what tasks return, and may write both to the disks of
-    the cluster: for a fit these are sums of private records without noise. The statement of the model says that the
-    cluster is trusted with them. Not covered: who else can read the memory, the disks or the network of the cluster.
+    **Privacy.** Unit: as in the fit. Nothing is released here. Ray's object store holds
+    what functions and items hold (paths, parameters, released weights, numbers of
+    persons) and what tasks return, and may write both to the disks of the cluster: for
+    a fit these are sums of private records without noise. The statement of the model
+    says that the cluster is trusted with them. Not covered: who else can read the
+    memory, the disks or the network of the cluster.
     """
 
     assumption: ClassVar[str] = (
@@ -86,11 +98,11 @@ class RayEngine:
         "added, keep these to themselves"
     )
 
-    # ``"auto"`` on a machine of the cluster, or ``"ray://HOST:10001"``. None takes the Ray that this process is
-    # connected to, or starts one on this machine alone.
+    # ``"auto"`` on a machine of the cluster, or ``"ray://HOST:10001"``. None takes the
+    # Ray that this process is connected to, or starts one on this machine alone.
     address: str | None = None
-    # Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as many
-    # threads, and keep its rows from pass to pass.
+    # Processor cores that a task reserves. As many as a machine has let one process do
+    # all of a fit there, with as many threads, and keep its rows from pass to pass.
     cores: int = 1
 
     def __post_init__(self) -> None:
@@ -101,15 +113,20 @@ class RayEngine:
         for _ in self.each(bool, (0,)):
             pass
 
-    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+    def each(
+        self, function: Callable[[Item], Value], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
         """Yield the place and the value of each item once, in the order in which tasks end."""
         ray = self._connected()
         with _in_our_words(ray):
             places = self._places(ray)
             task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcomes)
             shared = ray.put(function)
-        # The item of a number goes to the same process in every pass, which has kept what it read for the last one.
-        waiting = [iter(range(first, len(items), len(places))) for first in range(len(places))]
+        # The item of a number goes to the same process in every pass, which has kept
+        # what it read for the last one.
+        waiting = [
+            iter(range(first, len(items), len(places))) for first in range(len(places))
+        ]
         running: dict[Any, tuple[int, list[int]]] = {}
         free = list(range(len(places)))
         # Where one fails, those that run end by themselves and nobody reads what they return: to cancel a task that is
@@ -119,7 +136,11 @@ class RayEngine:
                 for place in free:
                     if numbers := list(islice(waiting[place], _ITEMS_PER_TASK)):
                         few = [items[number] for number in numbers]
-                        running[task.options(**places[place]).remote(__version__, shared, few)] = place, numbers
+                        running[
+                            task.options(**places[place]).remote(
+                                __version__, shared, few
+                            )
+                        ] = place, numbers
                 if not running:
                     return
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
@@ -134,10 +155,15 @@ class RayEngine:
 
     def _places(self, ray: Any) -> list[dict[str, Any]]:
         """Return the options by which a task runs in a certain process, of as many as the machines have cores for."""
-        cores = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]}
+        cores = {
+            node["NodeID"]: node["Resources"].get("CPU", 0)
+            for node in ray.nodes()
+            if node["Alive"]
+        }
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         processes = [
-            # As long as the machine lives. Ray gives a process tasks of one environment only.
+            # As long as the machine lives. Ray gives a process tasks of one environment
+            # only.
             {
                 "scheduling_strategy": affinity(machine, soft=True),
                 "runtime_env": {"env_vars": {"DPPL_PROCESS": str(process)}},
@@ -153,10 +179,19 @@ class RayEngine:
         ray = optional("ray", "ray", "ray")
         if not ray.is_initialized():
             # No output of workers on this terminal, and no page that shows tasks.
-            own = {"include_dashboard": False} if self.address is None else {"address": self.address}
+            own = (
+                {"include_dashboard": False}
+                if self.address is None
+                else {"address": self.address}
+            )
             try:
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
-            except (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError) as error:
+            except (
+                ray.exceptions.RayError,
+                ConnectionError,
+                ValueError,
+                RuntimeError,
+            ) as error:
                 kind = type(error).__name__
                 what = f"Ray does not start on this machine ({kind}); see that it has memory and disk, and try again."
                 if self.address is not None:
@@ -180,27 +215,39 @@ def engine_of(where: str) -> Engine:
     return RayEngine(None if where == "ray" else where)
 
 
-def _outcomes(version: str, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+def _outcomes(
+    version: str, function: Callable[[Any], Any], items: Sequence[Any]
+) -> list[Any]:
     return [_outcome(version, function, item) for item in items]
 
 
 def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
     """Run in a task: return the value, or a new exception of dppl; whatever else is raised may quote a record."""
     if version != __version__:
-        return EngineError("the machines of a cluster must all have one version of dppl; they differ.")
+        return EngineError(
+            "the machines of a cluster must all have one version of dppl; they differ."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return function(item)
     except DpplError as error:
         # Its own words, which quote no record, and neither traceback nor cause.
-        kind = next(kind for kind in type(error).__mro__ if kind.__module__ == DpplError.__module__)
+        kind = next(
+            kind
+            for kind in type(error).__mro__
+            if kind.__module__ == DpplError.__module__
+        )
         failure = kind(str(error))
-        failure.text, failure.parameter, failure.suggestion = error.text, error.parameter, error.suggestion
+        failure.text = error.text
+        failure.parameter = error.parameter
+        failure.suggestion = error.suggestion
         return failure
     except OSError as error:
         why = type(error).__name__
-        return InputError(f"a task cannot read its files ({why}); all machines need them at the same paths.")
+        return InputError(
+            f"a task cannot read its files ({why}); all machines need them at the same paths."
+        )
     except Exception as error:
         return EngineError(f"a task stopped with {type(error).__name__}.")
 

@@ -1,7 +1,7 @@
 """Every exception and warning of dppl.
 
-Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
-messages end up in logs.
+Messages name parameters, shapes and files. They never show rows, labels or counts of
+private data, because messages end up in logs.
 """
 
 __all__ = [
@@ -26,14 +26,23 @@ class DpplError(Exception):
     ----------
     message : str
     parameter : str, default=None
-        The parameter that the message is about. Its name is put before the message; the command line puts the option.
+        The parameter that the message is about. Its name is put before the message; the
+        command line puts the option.
     suggestion : str, default=None
         A value of the parameter that may be meant; it is put behind the message.
     """
 
-    def __init__(self, message: str = "", *, parameter: str | None = None, suggestion: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        parameter: str | None = None,
+        suggestion: str | None = None,
+    ) -> None:
         text = message if parameter is None else f"{parameter} {message}"
-        super().__init__(text if suggestion is None else f"{text} Try {parameter}={suggestion!r}.")
+        super().__init__(
+            text if suggestion is None else f"{text} Try {parameter}={suggestion!r}."
+        )
         self.text = text
         self.parameter = parameter
         self.suggestion = suggestion

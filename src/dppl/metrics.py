@@ -1,6 +1,7 @@
 """How good predictions are, over all records and class by class.
 
-These are plain numbers without protection: computed on private records, they are not covered by any guarantee.
+These are plain numbers without protection: computed on private records, they are not
+covered by any guarantee.
 """
 
 import math
@@ -54,7 +55,9 @@ def class_sizes(y: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
     """
     names, counts = np.unique(np.asarray(y), return_counts=True)
     count_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    return np.array([count_of.get(name, 0) for name in np.asarray(classes).tolist()], np.int64)
+    return np.array(
+        [count_of.get(name, 0) for name in np.asarray(classes).tolist()], np.int64
+    )
 
 
 def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> Float:
@@ -66,10 +69,14 @@ def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -
     truth, predicted = _labels(y_true, y_pred)
     sizes = class_sizes(truth, classes)
     correct = class_sizes(truth[truth == predicted], classes)
-    return np.asarray(np.divide(correct, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0))
+    return np.asarray(
+        np.divide(correct, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+    )
 
 
-def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
+def confusions(
+    y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike
+) -> list[tuple[Any, Any, int]]:
     """Return the pairs of a class in `classes` and the one it is taken for, with their records, the most first.
 
     >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
@@ -78,12 +85,16 @@ def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list
     truth, predicted = _labels(y_true, y_pred)
     place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
     pairs = Counter(zip(truth.tolist(), predicted.tolist(), strict=True))
-    wrong = [(a, b, n) for (a, b), n in pairs.items() if a != b and a in place and b in place]
+    wrong = [
+        (a, b, n) for (a, b), n in pairs.items() if a != b and a in place and b in place
+    ]
     # Of equally frequent pairs, the order of the classes decides.
     return sorted(wrong, key=lambda pair: (-pair[2], place[pair[0]], place[pair[1]]))
 
 
-def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:
+def balanced_accuracy(
+    y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike
+) -> float:
     """Return the mean of the class accuracies over the classes with records; NaN if there is none.
 
     >>> balanced_accuracy(["a", "a", "a", "b"], ["a", "a", "a", "a"], ["a", "b"])
@@ -94,18 +105,22 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
     return float(measured.mean()) if len(measured) else float("nan")
 
 
-def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
+def calibration_error(
+    y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15
+) -> float:
     """Return the expected calibration error of the largest probability, with classes weighing alike.
 
-    Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
-    their weight times the difference of accuracy and mean confidence (Guo et al. 2017, arXiv:1706.04599, equation 3).
-    Each record weighs one over the number of records of its class, as in `balanced_accuracy`.
+    Records are put in bins of equal width by the largest of their probabilities. The
+    error is the sum over bins of their weight times the difference of accuracy and mean
+    confidence (Guo et al. 2017, arXiv:1706.04599, equation 3). Each record weighs one
+    over the number of records of its class, as in `balanced_accuracy`.
 
     >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
     0.25
     """
     _validate.positive_integer(n_bins=n_bins)
-    columns, rows = np.asarray(classes), np.asarray(probabilities, np.float64)
+    columns = np.asarray(classes)
+    rows = np.asarray(probabilities, np.float64)
     truth, predicted = _labels(y_true, columns[rows.argmax(axis=1)])
     confidence = rows.max(axis=1)
     _, codes, sizes = np.unique(truth, return_inverse=True, return_counts=True)
@@ -118,7 +133,8 @@ def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: Arra
 def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
     """Return the positions of the smallest classes, smallest first; none where all have one size.
 
-    `share` of them is taken, rounded down, but at least one. DPPL, arXiv:2406.08039, reports on the smallest 25 %.
+    `share` of them is taken, rounded down, but at least one. DPPL, arXiv:2406.08039,
+    reports on the smallest 25 %.
 
     >>> minority_classes([9, 2, 7, 2, 8, 5, 6, 4]).tolist()
     [1, 3]
@@ -131,13 +147,16 @@ def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
     return np.argsort(counts, kind="stable")[: max(1, int(share * len(counts)))]
 
 
-def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float | None:
+def minority_accuracy(
+    y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike
+) -> float | None:
     """Return the mean of the class accuracies over `minority_classes`; None where all sizes in `y_true` are equal.
 
     >>> minority_accuracy(["a", "a", "b"], ["a", "a", "a"], ["a", "b"])
     0.0
     """
-    each, sizes = class_accuracies(y_true, y_pred, classes), class_sizes(y_true, classes)
+    each = class_accuracies(y_true, y_pred, classes)
+    sizes = class_sizes(y_true, classes)
     measured = sizes > 0
     smallest = minority_classes(sizes[measured])
     return float(each[measured][smallest].mean()) if len(smallest) else None
@@ -146,7 +165,8 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
     """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
 
-    Persons come in the order in which ids first occur; each missing id is a separate person.
+    Persons come in the order in which ids first occur; each missing id is a separate
+    person.
 
     >>> person_accuracies(["a", "a", "b", "c"], ["a", "b", "b", "a"], ["u", "u", "v", None])
     array([0.5, 1. , 0. ])
@@ -157,21 +177,30 @@ def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -
 
 
 def evaluate(
-    y_true: Sequence[Any], y_pred: Sequence[Any], classes: Array, groups: Sequence[Any] | None = None
+    y_true: Sequence[Any],
+    y_pred: Sequence[Any],
+    classes: Array,
+    groups: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
     """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
-    In the accuracy a label outside `classes` counts as a wrong prediction; means over classes omit it. A
-    prediction of None is of a record that cannot be used. `groups` are ids of persons.
+    In the accuracy a label outside `classes` counts as a wrong prediction; means over
+    classes omit it. A prediction of None is of a record that cannot be used. `groups`
+    are ids of persons.
     """
     usable = [place for place, label in enumerate(y_pred) if label is not None]
     if not usable:
         raise InputError("there is nothing to evaluate, since no record can be used.")
-    # From here on classes are numbers, for labels of files and of models may differ in type.
-    codes, names, chance = np.arange(len(classes)), classes.tolist(), 1 / len(classes)
+    # From here on classes are numbers, for labels of files and of models may differ in
+    # type.
+    codes = np.arange(len(classes))
+    names = classes.tolist()
+    chance = 1 / len(classes)
     rows = np.empty((len(usable), 1))
     truth, predicted = (
-        class_codes(as_labels([labels[place] for place in usable], rows), classes, "ignore")
+        class_codes(
+            as_labels([labels[place] for place in usable], rows), classes, "ignore"
+        )
         for labels in (y_true, y_pred)
     )
     sizes = class_sizes(truth, codes).tolist()
@@ -184,7 +213,9 @@ def evaluate(
         "n_unknown_labels": len(truth) - sum(sizes),
         "n_unusable": len(y_pred) - len(usable),
         "chance": chance,
-        "at_or_below_chance": [name for name, value in zip(names, each, strict=True) if value <= chance],
+        "at_or_below_chance": [
+            name for name, value in zip(names, each, strict=True) if value <= chance
+        ],
         "per_class": [
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(names, sizes, each, strict=True)
@@ -206,24 +237,35 @@ def evaluate_several(
 ) -> dict[str, Any]:
     """Compare labels where a record may have several; return what `evaluate` does, and F1.
 
-    Accuracy is the share of records whose labels are all right, and no other is predicted; of a class, it is its
-    recall. Means over classes omit those without a record. Other arguments are as for `evaluate`.
+    Accuracy is the share of records whose labels are all right, and no other is
+    predicted; of a class, it is its recall. Means over classes omit those without a
+    record. Other arguments are as for `evaluate`.
     """
     usable = [place for place, labels in enumerate(y_pred) if labels is not None]
     if not usable:
         raise InputError("there is nothing to evaluate, since no record can be used.")
     rows = np.empty((len(usable), 1))
     (truth, known), (predicted, _) = (
-        several.read(several.checked([labels[place] for place in usable], rows), classes) for labels in (y_true, y_pred)
+        several.read(
+            several.checked([labels[place] for place in usable], rows), classes
+        )
+        for labels in (y_true, y_pred)
     )
     found, missed, false = (
-        (one & two).sum(axis=0) for one, two in ((truth, predicted), (truth, ~predicted), (~truth, predicted))
+        (one & two).sum(axis=0)
+        for one, two in ((truth, predicted), (truth, ~predicted), (~truth, predicted))
     )
     sizes = (found + missed).tolist()
-    recall, precision = _share(found, missed), _share(found, false)
-    f1 = np.where(found + missed > 0, 2 * found / np.maximum(2 * found + missed + false, 1), np.nan)
+    recall = _share(found, missed)
+    precision = _share(found, false)
+    f1 = np.where(
+        found + missed > 0,
+        2 * found / np.maximum(2 * found + missed + false, 1),
+        np.nan,
+    )
     has_records = np.array(sizes) > 0
-    smallest, right = minority_classes(np.array(sizes)[has_records]), (truth == predicted).all(axis=1)
+    smallest = minority_classes(np.array(sizes)[has_records])
+    right = (truth == predicted).all(axis=1)
     report = {
         "balanced_accuracy": _or_none(_mean(recall[has_records])),
         "accuracy": float(right.mean()),
@@ -236,9 +278,20 @@ def evaluate_several(
         "chance": None,
         "at_or_below_chance": [],
         "per_class": [
-            {"class": name, "n": n, "accuracy": _or_none(one), "precision": _or_none(other), "f1": _or_none(both)}
+            {
+                "class": name,
+                "n": n,
+                "accuracy": _or_none(one),
+                "precision": _or_none(other),
+                "f1": _or_none(both),
+            }
             for name, n, one, other, both in zip(
-                classes.tolist(), sizes, recall.tolist(), precision.tolist(), f1.tolist(), strict=True
+                classes.tolist(),
+                sizes,
+                recall.tolist(),
+                precision.tolist(),
+                f1.tolist(),
+                strict=True,
             )
         ],
         "confusions": [],
@@ -246,11 +299,15 @@ def evaluate_several(
     return report | _of_persons(right, groups, usable)
 
 
-def _of_persons(right: Flags, groups: Sequence[Any] | None, usable: list[int]) -> dict[str, Any]:
+def _of_persons(
+    right: Flags, groups: Sequence[Any] | None, usable: list[int]
+) -> dict[str, Any]:
     """Return the accuracy in which every person counts once, if there are ids."""
     if groups is None:
         return {}
-    each = person_accuracies(np.ones(len(right), bool), right, [groups[place] for place in usable])
+    each = person_accuracies(
+        np.ones(len(right), bool), right, [groups[place] for place in usable]
+    )
     return {"person_accuracy": float(each.mean()), "n_persons": len(each)}
 
 
@@ -274,7 +331,8 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 def difference_error(values: Sequence[float], others: Sequence[float]) -> float | None:
     """Return the standard error of the difference of two means of independent values; None where one has none."""
-    error, other = standard_error(values), standard_error(others)
+    error = standard_error(values)
+    other = standard_error(others)
     return None if error is None or other is None else float(np.hypot(error, other))
 
 
@@ -289,9 +347,12 @@ def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _labels(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Array, Array]:
-    truth, predicted = np.asarray(y_true), np.asarray(y_pred)
+    truth = np.asarray(y_true)
+    predicted = np.asarray(y_pred)
     if truth.ndim != 1 or truth.shape != predicted.shape:
-        raise InputError("true and predicted labels must be two vectors of one length; their shapes differ.")
+        raise InputError(
+            "true and predicted labels must be two vectors of one length; their shapes differ."
+        )
     if not len(truth):
         raise InputError("an accuracy needs at least one record; there is none.")
     return truth, predicted

@@ -29,13 +29,21 @@ _UNUSABLE = "cannot be used"
 class Predictions:
     """Labels in the order of the records, and what files hold of them besides."""
 
-    labels: list[Any]  # None for a record that cannot be used; lists where a record may have several
+    labels: list[
+        Any
+    ]  # None for a record that cannot be used; lists where a record may have several
     classes: Array  # shape (n_classes,)
     ids: Sequence[str | None] | None = None  # None where the records have no ids
-    probabilities: Float32 | None = None  # shape (n, n_classes); NaN for records that cannot be used
-    similarities: Float32 | None = None  # shape (n,); to the nearest class, NaN likewise
+    probabilities: Float32 | None = (
+        None  # shape (n, n_classes); NaN for records that cannot be used
+    )
+    similarities: Float32 | None = (
+        None  # shape (n,); to the nearest class, NaN likewise
+    )
     reasons: Sequence[str | None] | None = None  # why a record has no label
-    separator: str | None = None  # joins the labels of a record, where it may have several
+    separator: str | None = (
+        None  # joins the labels of a record, where it may have several
+    )
 
     @property
     def texts(self) -> list[Any]:
@@ -43,20 +51,32 @@ class Predictions:
         joined = self.separator
         if joined is None:
             return self.labels
-        return [None if several is None else joined.join(map(str, several)) for several in self.labels]
+        return [
+            None if several is None else joined.join(map(str, several))
+            for several in self.labels
+        ]
 
     def at_least(self, least: Least) -> Predictions:
         """Return them without the labels that are below what is required, and with the reasons."""
         assert self.probabilities is not None
         confidence = self.probabilities.max(axis=1, initial=0.0)
-        found = zip(self.labels, least.reasons(confidence, self.similarities).tolist(), strict=True)
+        found = zip(
+            self.labels,
+            least.reasons(confidence, self.similarities).tolist(),
+            strict=True,
+        )
         reasons = [_UNUSABLE if label is None else reason for label, reason in found]
-        labels = [None if reason else label for label, reason in zip(self.labels, reasons, strict=True)]
+        labels = [
+            None if reason else label
+            for label, reason in zip(self.labels, reasons, strict=True)
+        ]
         return replace(self, labels=labels, reasons=reasons)
 
     def content(self, suffix: str, *, proba: bool = False, top: int = 0) -> bytes:
         """Return the file that ends in `suffix`, with the probabilities of all or of the `top` likeliest classes."""
-        columns: dict[str, list[Any]] = {} if self.ids is None else {"id": list(self.ids)}
+        columns: dict[str, list[Any]] = (
+            {} if self.ids is None else {"id": list(self.ids)}
+        )
         columns["label" if self.separator is None else "labels"] = self.texts
         if self.reasons is not None:
             columns["reason"] = list(self.reasons)
@@ -71,7 +91,9 @@ class Predictions:
                 columns[f"top {place + 1}"] = names[:, place].tolist()
                 columns[f"probability {place + 1}"] = _numbers(values[:, place])
         if proba and self.probabilities is not None:
-            for name, column in zip(self.classes.tolist(), self.probabilities.T, strict=True):
+            for name, column in zip(
+                self.classes.tolist(), self.probabilities.T, strict=True
+            ):
                 columns[f"probability of {name}"] = _numbers(column)
         if suffix == ".csv":
             lines = io.StringIO()
@@ -89,7 +111,9 @@ class Predictions:
 
 def _numbers(values: Float32) -> list[float | None]:
     """Return probabilities with the digits that float32 has, and nothing in the place of NaN."""
-    return [None if np.isnan(value) else float(f"{value:.7g}") for value in values.tolist()]
+    return [
+        None if np.isnan(value) else float(f"{value:.7g}") for value in values.tolist()
+    ]
 
 
 # A model behind its encoder: what embeds records, and what classifies their rows.
@@ -114,27 +138,45 @@ def load_predictor(
         def classify(rows: Any) -> Predictions:
             values = probabilities_of(rows).astype(np.float32)
             labels = model.classes_[values.argmax(axis=1)].tolist()
-            return Predictions(labels=labels, classes=model.classes_, probabilities=values)
+            return Predictions(
+                labels=labels, classes=model.classes_, probabilities=values
+            )
 
         return network, classify
-    from dppl.training.classifier import encoder_of_model  # here, so that help texts come at once
+    from dppl.training.classifier import (
+        encoder_of_model,
+    )  # here, so that help texts come at once
 
     loaded = encoder_of_model(model, encoder, trial=trial)
     return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
 
 
 def _classified(
-    model: EmbeddingClassifier, rows: Any, shares: Shares | None, *, similarity: bool = False
+    model: EmbeddingClassifier,
+    rows: Any,
+    shares: Shares | None,
+    *,
+    similarity: bool = False,
 ) -> Predictions:
     """Predict rows, with probabilities if `shares` of the classes are named.
 
-    For shares of the data, labels are the likeliest classes, and not the labels of the balanced decision.
+    For shares of the data, labels are the likeliest classes, and not the labels of the
+    balanced decision.
     """
     if model.several_labels:
         sets = model.predict_labels(rows, unusable="empty")
-        values = None if shares is None else model.predict_proba(rows, unusable="empty").astype(np.float32)
+        values = (
+            None
+            if shares is None
+            else model.predict_proba(rows, unusable="empty").astype(np.float32)
+        )
         separator = model.separator or SEPARATOR
-        return Predictions(labels=sets, classes=model.classes_, probabilities=values, separator=separator)
+        return Predictions(
+            labels=sets,
+            classes=model.classes_,
+            probabilities=values,
+            separator=separator,
+        )
     if shares is None:
         labels = model.predict(rows, unusable="empty")
         return Predictions(labels=labels.tolist(), classes=model.classes_)
@@ -148,7 +190,9 @@ def _classified(
         labels=labels.tolist(),
         classes=model.classes_,
         probabilities=probabilities.astype(np.float32),
-        similarities=model.similarity(rows, unusable="empty").astype(np.float32) if similarity else None,
+        similarities=model.similarity(rows, unusable="empty").astype(np.float32)
+        if similarity
+        else None,
     )
 
 
@@ -162,12 +206,17 @@ def predict_table(
     """Predict the rows of a table; an engine reads one that is in parts."""
     if isinstance(table, PartedTable):
         return _classified(model, table, shares, similarity=similarity)
-    blocks = [_classified(model, block, shares, similarity=similarity) for block in table.blocks(_ROWS)]
+    blocks = [
+        _classified(model, block, shares, similarity=similarity)
+        for block in table.blocks(_ROWS)
+    ]
     return replace(_joined(model.classes_, blocks), ids=table.ids)
 
 
 def windows(
-    source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
+    source: Source,
+    predictor: Predictor,
+    progress: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[Window, Predictions]]:
     """Embed a source and predict, a window at a time: no embedding outlives its window."""
     encoder, classify = predictor
@@ -179,19 +228,25 @@ def windows(
 
 
 def predict_source(
-    classes: Array, source: Source, predictor: Predictor, progress: Callable[[int], object] | None = None
+    classes: Array,
+    source: Source,
+    predictor: Predictor,
+    progress: Callable[[int], object] | None = None,
 ) -> tuple[Predictions, list[str]]:
     """Predict the records of a source in their order; return references of those that cannot be used, too."""
     parts: list[Predictions] = []
     ids: list[str | None] = []
     unusable: list[str] = []
     for window, known in windows(source, predictor, progress):
-        # A record that cannot be used has its place among the others, with an id and no label.
-        used, skipped = iter(zip(window.ids, known.labels, strict=True)), ((one.id, None) for one in window.skipped)
+        # A record that cannot be used has its place among the others, with an id and no
+        # label.
+        used = iter(zip(window.ids, known.labels, strict=True))
+        skipped = ((one.id, None) for one in window.skipped)
         rows = [next(used if fits else skipped) for fits in window.usable]
         ids += [record_id for record_id, _ in rows]
         unusable += [one.reference for one in window.skipped]
-        usable, near = np.array(window.usable, bool), known.similarities
+        usable = np.array(window.usable, bool)
+        near = known.similarities
         part = Predictions(
             labels=[label for _, label in rows],
             classes=classes,
@@ -214,12 +269,24 @@ def _placed(values: Float32 | None, usable: Flags, *width: int) -> Float32:
 def _joined(classes: Array, parts: list[Predictions]) -> Predictions:
     values = [part.probabilities for part in parts if part.probabilities is not None]
     near = None
-    if any(part.similarities is not None for part in parts):  # a window in which nothing can be used has none
-        near = [_placed(part.similarities, np.full(len(part.labels), part.similarities is not None)) for part in parts]
+    if any(
+        part.similarities is not None for part in parts
+    ):  # a window in which nothing can be used has none
+        near = [
+            _placed(
+                part.similarities,
+                np.full(len(part.labels), part.similarities is not None),
+            )
+            for part in parts
+        ]
     return Predictions(
         labels=[label for part in parts for label in part.labels],
         classes=classes,
-        probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *values]),
+        probabilities=np.concatenate(
+            [np.empty((0, len(classes)), np.float32), *values]
+        ),
         similarities=None if near is None else np.concatenate(near),
-        separator=next((part.separator for part in parts if part.separator is not None), None),
+        separator=next(
+            (part.separator for part in parts if part.separator is not None), None
+        ),
     )

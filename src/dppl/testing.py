@@ -23,7 +23,9 @@ class Asked:
 
     name: str
     answer: Any
-    noise_std: float | None = None  # in each coordinate of the answer; None of answers that have no noise
+    noise_std: float | None = (
+        None  # in each coordinate of the answer; None of answers that have no noise
+    )
 
 
 @contextmanager
@@ -33,9 +35,17 @@ def recorded() -> Iterator[list[Asked]]:
     ask = Measure.__call__
 
     def note(self: Measure, name: str, **released: Any) -> Any:
-        answer, mechanism = ask(self, name, **released), self._declared(name).mechanism
-        # Of selections and of means by CoinPress, which have no single one, it is 1: they are the only ask of a fit.
-        asked.append(Asked(name, answer, None if mechanism is None else getattr(mechanism, "noise_std", 1.0)))
+        answer = ask(self, name, **released)
+        mechanism = self._declared(name).mechanism
+        # Of selections and of means by CoinPress, which have no single one, it is 1:
+        # they are the only ask of a fit.
+        asked.append(
+            Asked(
+                name,
+                answer,
+                None if mechanism is None else getattr(mechanism, "noise_std", 1.0),
+            )
+        )
         return answer
 
     with patch.object(Measure, "__call__", note):
@@ -50,7 +60,9 @@ def replayed(asked: list[Asked]) -> Iterator[None]:
     def answer(self: Measure, name: str, **released: Any) -> Any:
         one = next(left, None)
         if one is None or one.name != name:
-            raise AssertionError(f"asks for {name!r} where the recorded fit asked for {one and one.name!r}")
+            raise AssertionError(
+                f"asks for {name!r} where the recorded fit asked for {one and one.name!r}"
+            )
         return one.answer
 
     with patch.object(Measure, "__call__", answer):
@@ -77,8 +89,9 @@ def check_private(estimator: Estimator, X: Any, y: Any) -> Estimator:
     Raises
     ------
     AssertionError
-        If a fit on no records at all, which gets the answers of a fit on these, fails or releases anything else; if the
-        statement is not the statement of the declared measurements; or if it promises more than the budget.
+        If a fit on no records at all, which gets the answers of a fit on these, fails
+        or releases anything else; if the statement is not the statement of the declared
+        measurements; or if it promises more than the budget.
     MeasurementError
         If it asks for what it has not declared, or more often.
     """
@@ -88,15 +101,23 @@ def check_private(estimator: Estimator, X: Any, y: Any) -> Estimator:
         declared = estimator.plan(X.shape[1])
         with replayed(asked):
             again = clone(estimator).fit(X[:0], y[:0])
-    except Exception as error:  # of a method that keeps something of the records for later
-        raise AssertionError(f"fails without records, so it uses more than the noisy answers: {error!r}") from error
+    except (
+        Exception
+    ) as error:  # of a method that keeps something of the records for later
+        raise AssertionError(
+            f"fails without records, so it uses more than the noisy answers: {error!r}"
+        ) from error
     for name, tensor in model._tensors().items():
-        if not np.array_equal(tensor, again._tensors()[name], equal_nan=tensor.dtype.kind == "f"):
+        if not np.array_equal(
+            tensor, again._tensors()[name], equal_nan=tensor.dtype.kind == "f"
+        ):
             raise AssertionError(
                 f"{name} is not a function of the noisy answers: a fit without records, which gets the same answers, "
                 "learns another. It uses records, or random numbers: derive these from a public seed"
             )
-    stated = tuple(one.release for one in declared.measurements.values() if one.release is not None)
+    stated = tuple(
+        one.release for one in declared.measurements.values() if one.release is not None
+    )
     if model.guarantee_.releases != stated:
         raise AssertionError("the statement does not list the declared measurements")
     if not model.guarantee_.stays_within_budget():

@@ -29,7 +29,8 @@ class Recipe:
     Parameters
     ----------
     options : dict
-        Parameters of the class. Without an adjacency there is a kind for each that the registry names.
+        Parameters of the class. Without an adjacency there is a kind for each that the
+        registry names.
     budget : Budget
         What it spends where a law is not about budgets.
     public : bool
@@ -39,7 +40,8 @@ class Recipe:
     dim : int
         Width of the rows.
     sampled : bool
-        Whether it sees Poisson samples. They amplify its noise: no replay shows its cost, and no ledger charges it.
+        Whether it sees Poisson samples. They amplify its noise: no replay shows its
+        cost, and no ledger charges it.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +73,10 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
-    "MultiLabelPrototypes": {"": Recipe(), "with public rows": Recipe(options={"max_labels": 1}, public=True)},
+    "MultiLabelPrototypes": {
+        "": Recipe(),
+        "with public rows": Recipe(options={"max_labels": 1}, public=True),
+    },
     "ProjectedPrototypes": {
         "": Recipe(options={"steps": 3}),
         "narrow": Recipe(options={"steps": 3, "n_components": 2}),
@@ -89,19 +94,25 @@ RECIPES = {
     "ContinualDiscriminant": {
         "": Recipe(),
         "with public rows": Recipe(public=True),
-        "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}, public=True),
+        "by toeplitz": Recipe(
+            options={"noise": "toeplitz", "max_tasks": 5}, public=True
+        ),
     },
     "ContinualEnsemble": {
         "": Recipe(options={"head_options": {"steps": 3}}),
         "mapped": Recipe(options={"head_options": {"steps": 3, "clip": 0.1}, **MAPPED}),
-        "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
+        "as published": Recipe(
+            options={"head_options": {"steps": 3}, "scores": "largest"}
+        ),
         "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
     },
     "NaiveContinual": {"": Recipe(options={"steps": 3})},
     "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
-        "without a projection": Recipe(options={"steps": 3, "n_components": "all"}, examples=True),
+        "without a projection": Recipe(
+            options={"steps": 3, "n_components": "all"}, examples=True
+        ),
     },
     "FeatureCovariance": {"": Recipe(options={"steps": 2})},
     "GlobalAdapt": {
@@ -138,7 +149,9 @@ class Kind:
     adjacency: str
 
     def __repr__(self) -> str:
-        return " ".join(word for word in (self.entry.name, self.variant, self.adjacency) if word)
+        return " ".join(
+            word for word in (self.entry.name, self.variant, self.adjacency) if word
+        )
 
     @property
     def cls(self):
@@ -151,15 +164,24 @@ class Kind:
     @property
     def public(self):
         """Its public rows."""
-        return np.random.default_rng(0).normal(size=(9, self.dim)) if self.recipe.public else None
+        return (
+            np.random.default_rng(0).normal(size=(9, self.dim))
+            if self.recipe.public
+            else None
+        )
 
     def public_data(self, classes=CLASSES, rows=None):
         """Return its public data, with other public rows if there are any."""
         rows = self.public if rows is None else rows
         if not self.recipe.examples:
             return PublicData(rows)
-        examples = np.random.default_rng(3).normal(size=(3, self.dim)) + np.eye(3, self.dim)[[0, 0, 1]]
-        return PublicData(rows, examples, [sorted(classes, key=str)[code] for code in (0, 0, 1)])
+        examples = (
+            np.random.default_rng(3).normal(size=(3, self.dim))
+            + np.eye(3, self.dim)[[0, 0, 1]]
+        )
+        return PublicData(
+            rows, examples, [sorted(classes, key=str)[code] for code in (0, 0, 1)]
+        )
 
     @property
     def budgets(self):
@@ -171,15 +193,28 @@ class Kind:
     @property
     def relabels(self):
         """Whether a record may be replaced by one of another class."""
-        return "the number of records in each class" not in self.make().plan(self.dim).guarantee.public_inputs
+        return (
+            "the number of records in each class"
+            not in self.make().plan(self.dim).guarantee.public_inputs
+        )
 
     def make(self, budget=None, classes=CLASSES, **more):
         """Return an estimator; its seed is 0 unless `more` has another."""
         options = self.recipe.options | (
-            {"adjacency": self.adjacency} if "adjacency" in self.entry.load()._get_param_names() else {}
+            {"adjacency": self.adjacency}
+            if "adjacency" in self.entry.load()._get_param_names()
+            else {}
         )
         budget = self.recipe.budget if budget is None else budget
-        return self.cls(budget, classes, **({"random_state": 0, "public": self.public_data(classes)} | options | more))
+        return self.cls(
+            budget,
+            classes,
+            **(
+                {"random_state": 0, "public": self.public_data(classes)}
+                | options
+                | more
+            ),
+        )
 
     def fit(self, X, y, *, budget=None, given=None, **more):
         """Fit one on (X, y), with what else is `given` to fit."""
@@ -189,7 +224,9 @@ class Kind:
         """Return n records of all classes."""
         rng = np.random.default_rng(seed)
         y = np.arange(n) % len(CLASSES)
-        return rng.normal(size=(n, self.dim)) + 2 * np.eye(len(CLASSES), self.dim)[y], np.array(CLASSES)[y]
+        return rng.normal(size=(n, self.dim)) + 2 * np.eye(len(CLASSES), self.dim)[
+            y
+        ], np.array(CLASSES)[y]
 
 
 def kinds_of(entry):
@@ -203,13 +240,19 @@ def kinds_of(entry):
 KINDS = [kind for entry in ENTRIES for kind in kinds_of(entry)]
 CHARGED = [kind for kind in KINDS if not kind.recipe.sampled]
 BY_NAME = {str(kind): kind for kind in KINDS}
-# One of each estimator, for laws about what a class brings itself: its parameters, its file, its scores.
-FIRST = [next(kind for kind in KINDS if kind.entry is entry) for entry in ENTRIES if entry.name in RECIPES]
+# One of each estimator, for laws about what a class brings itself: its parameters, its
+# file, its scores.
+FIRST = [
+    next(kind for kind in KINDS if kind.entry is entry)
+    for entry in ENTRIES
+    if entry.name in RECIPES
+]
 # Of these and of all, the ones whose records have one label; others predict matrices.
 ONE_LABEL = [kind for kind in FIRST if not kind.cls.several_labels]
 KINDS_OF_ONE_LABEL = [kind for kind in KINDS if not kind.cls.several_labels]
-# For laws about what all fits share, from reading records to the ledger. All queries, relations and ways to learn
-# are among these, so that no line of the shared fit is left out.
+# For laws about what all fits share, from reading records to the ledger. All queries,
+# relations and ways to learn are among these, so that no line of the shared fit is left
+# out.
 SHARED = [
     BY_NAME[name]
     for name in (
@@ -228,14 +271,20 @@ SHARED_CHARGED = [kind for kind in SHARED if not kind.recipe.sampled]
 def each(kinds=KINDS):
     """Hold every kind to a law, in one test; in one of its own where it takes long, since examples are drawn."""
     apart = pytest.mark.parametrize("kind", kinds, ids=[str(kind) for kind in kinds])
-    return lambda test: apart(test) if hasattr(test, "is_hypothesis_test") else loop("kind", kinds)(test)
+    return lambda test: (
+        apart(test)
+        if hasattr(test, "is_hypothesis_test")
+        else loop("kind", kinds)(test)
+    )
 
 
 class Table:
     """Rows that stream in small blocks and are no array; `look` is called whenever they are read."""
 
     def __init__(self, rows, look=lambda: None):
-        self._rows, self._look, self.shape = rows, look, rows.shape
+        self._rows = rows
+        self._look = look
+        self.shape = rows.shape
 
     def blocks(self, size):
         for block in iter_blocks(self._rows, min(size, 5)):
@@ -250,11 +299,16 @@ def lattice_table(rows):
 
 # Neighbours
 
-VALUES = st.one_of(st.floats(-2, 2), st.sampled_from([0.0, 1e-320, 1e300, -1e300, np.nan, np.inf, -np.inf]))
+VALUES = st.one_of(
+    st.floats(-2, 2),
+    st.sampled_from([0.0, 1e-320, 1e300, -1e300, np.nan, np.inf, -np.inf]),
+)
 
 
 def rows(dim):
-    same = st.sampled_from([0.0, 1.0, 1e-320, 1e300, -1e300, np.nan, np.inf]).map(lambda value: np.full(dim, value))
+    same = st.sampled_from([0.0, 1.0, 1e-320, 1e300, -1e300, np.nan, np.inf]).map(
+        lambda value: np.full(dim, value)
+    )
     return st.one_of(hnp.arrays(np.float64, dim, elements=VALUES), same)
 
 
@@ -266,7 +320,12 @@ def cases(draw, dim):
     y = draw(st.lists(st.sampled_from(present), max_size=8))
     X = [draw(st.sampled_from(different)) for _ in y]
     row = draw(st.one_of(st.sampled_from(different), rows(dim)))
-    return np.array(X).reshape(len(y), dim), y, row, draw(st.sampled_from([*CLASSES, "elsewhere"]))
+    return (
+        np.array(X).reshape(len(y), dim),
+        y,
+        row,
+        draw(st.sampled_from([*CLASSES, "elsewhere"])),
+    )
 
 
 def neighbours(case, kind):

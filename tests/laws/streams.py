@@ -13,7 +13,8 @@ from laws.replay import spent, stated_times, watched
 OF_TASKS = [
     kind
     for kind in KINDS
-    if issubclass(kind.cls, ContinualClassifier) and kind.recipe.options.get("noise", "independent") == "independent"
+    if issubclass(kind.cls, ContinualClassifier)
+    and kind.recipe.options.get("noise", "independent") == "independent"
 ]
 FIRST_OF_TASKS = [kind for kind in FIRST if kind in OF_TASKS]
 
@@ -34,7 +35,10 @@ def handed_in(kind, tasks):
     if not kind.cls.takes_earlier_records:
         return tasks
     so_far = [tasks[: number + 1] for number in range(len(tasks))]
-    return [(np.concatenate([X for X, _ in part]), [label for _, y in part for label in y]) for part in so_far]
+    return [
+        (np.concatenate([X for X, _ in part]), [label for _, y in part for label in y])
+        for part in so_far
+    ]
 
 
 def learn(kind, tasks, budget=None, how=None, **options):
@@ -59,7 +63,9 @@ def replay(kind, tasks, where, row, label, budget=None, **options):
     of_one_task = kind.make(budget, **options).plan(kind.dim).guarantee
     costs = [
         _cost_of_task(task, other, of_one_task)
-        for task, other in zip(_cut(uses, len(tasks)), _cut(again, len(tasks)), strict=True)
+        for task, other in zip(
+            _cut(uses, len(tasks)), _cut(again, len(tasks)), strict=True
+        )
     ]
     reached = range(where, len(tasks)) if kind.cls.takes_earlier_records else [where]
     assert not any(cost for task, cost in enumerate(costs) if task not in reached)
@@ -80,7 +86,9 @@ def _cut(uses, n_tasks):
 
 def _cost_of_task(uses, again, guarantee):
     times = stated_times([mechanism for mechanism, *_ in uses], guarantee)
-    return sum(spent(one, other, times[one[0]]) for one, other in zip(uses, again, strict=True))
+    return sum(
+        spent(one, other, times[one[0]]) for one, other in zip(uses, again, strict=True)
+    )
 
 
 @st.composite

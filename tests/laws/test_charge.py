@@ -22,7 +22,9 @@ from laws.recipes import FIRST, SHARED_CHARGED, Table, each
 from loops import loop
 
 DRAWING = [
-    (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
+    (source, name)
+    for source in (SystemRandomness, SeededRandomness)
+    for name in ("below", "bits", "rounded_gaussian")
 ]
 QUARTER = ZCDP(0.25)
 
@@ -35,22 +37,40 @@ def check_order(kind, file, seed=None):
     """Look at the ledger whenever records are read or mapped, labels are compared, or a value is drawn."""
     account(file, kind)
     X, y = kind.records()
-    estimator, seen = kind.make(QUARTER, random_state=seed), []
+    estimator = kind.make(QUARTER, random_state=seed)
+    seen = []
 
     def look(what):
         # Another connection: it sees only what has been committed.
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-            seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
+            seen.append(
+                (
+                    what,
+                    connection.execute(
+                        "SELECT status, cost FROM dppl_releases"
+                    ).fetchall(),
+                )
+            )
         connection.close()
 
     # Without public rows all that is mapped is private.
-    names = () if kind.recipe.public or kind.recipe.examples else ("transform", "_map", "blocks")
+    names = (
+        ()
+        if kind.recipe.public or kind.recipe.examples
+        else ("transform", "_map", "blocks")
+    )
     mapping = [(Lattice, name) for name in names]
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in [(reading, "class_codes"), (kind.cls, "learn"), *DRAWING, *mapping]:
+        for owner, name in [
+            (reading, "class_codes"),
+            (kind.cls, "learn"),
+            *DRAWING,
+            *mapping,
+        ]:
             spy_on(patch, owner, name, look)
         estimator.fit(Table(X, lambda: look("rows")), y, ledger=Ledger(file, "wards"))
-    # Labels are matched of records whose row can be used, where the others are left out.
+    # Labels are matched of records whose row can be used, where the others are left
+    # out.
     assert seen[0][0] == ("rows" if kind.adjacency == "add-remove" else "class_codes")
     what = {what for what, _ in seen}
     assert {"rows", "learn"} <= what
@@ -61,7 +81,9 @@ def check_order(kind, file, seed=None):
 
 
 @each(SHARED_CHARGED)
-def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, tmp_path):
+def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(
+    kind, tmp_path
+):
     check_order(kind, tmp_path / "ledger.db")
 
 
@@ -91,12 +113,16 @@ def test_whatever_comes_before_the_charge_is_noticed(fault, tmp_path, monkeypatc
 
 
 @each(SHARED_CHARGED)
-def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, tmp_path, monkeypatch):
+def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(
+    kind, tmp_path, monkeypatch
+):
     file = tmp_path / "ledger.db"
     X, y = kind.records()
-    estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind, ZCDP(0.375))
+    estimator = kind.make(QUARTER, random_state=None)
+    ledger = account(file, kind, ZCDP(0.375))
     estimator.fit(X, y, ledger=ledger)
-    before, content = ledger.to_dict(), file.read_bytes()
+    before = ledger.to_dict()
+    content = file.read_bytes()
 
     def never(what="rows"):
         raise AssertionError(f"{what} was called")
@@ -109,8 +135,12 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, tmp_
     assert "\n" not in str(caught.value)
     assert ledger.to_dict() == before
     assert file.read_bytes() == content
-    assert not [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]
-    with pytest.raises(AssertionError, match="class_codes was called"):  # the spies are in place
+    assert not [
+        name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"
+    ]
+    with pytest.raises(
+        AssertionError, match="class_codes was called"
+    ):  # the spies are in place
         estimator.fit(X, y)
 
 
@@ -123,7 +153,10 @@ def test_an_account_of_any_notion_is_charged_what_the_guarantee_says(kind, tmp_p
         (entry,) = ledger.releases()
         assert entry["cost"]["mu"] == model.guarantee_.mu
         assert entry["estimator"] == kind.entry.name
-        assert (entry["status"], entry["model_sha256"]) == (RELEASED, hashlib.sha256(model.to_bytes()).hexdigest())
+        assert (entry["status"], entry["model_sha256"]) == (
+            RELEASED,
+            hashlib.sha256(model.to_bytes()).hexdigest(),
+        )
         if number == 1:
             assert ledger.spent() == {"mu": model.guarantee_.mu}
         assert model.guarantee_.ledger_entry.startswith("wards, release ")
@@ -144,10 +177,19 @@ ERRORS = [RuntimeError("gone"), MemoryError(), KeyboardInterrupt()]
 def check_a_fit_that_dies(kind, file):
     """A fit that dies before its mechanisms are used, or after, leaves no model and stays paid."""
     X, y = kind.records()
-    estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind)
-    learned = lambda: [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]  # noqa: E731
+    estimator = kind.make(QUARTER, random_state=None)
+    ledger = account(file, kind)
+
+    def learned():
+        return [
+            name
+            for name in vars(estimator)
+            if name.endswith("_") or name == "_fitted_with"
+        ]
+
     estimator.fit(X, y)  # a refit must not leave the earlier model
-    whole, reached = kind.cls.learn, []
+    whole = kind.cls.learn
+    reached = []
 
     def learn(self, *arguments):
         if len(reached) % 2:
@@ -163,7 +205,9 @@ def check_a_fit_that_dies(kind, file):
             assert learned() == []
             assert len(reached) == count
             assert {"classes_", "lattice_", "guarantee_"} <= set(reached[-1])
-            assert [release["status"] for release in ledger.releases()] == [PAID] * count
+            assert [release["status"] for release in ledger.releases()] == [
+                PAID
+            ] * count
     spent = ledger.spent()["rho"]
     assert 0.7 < spent <= 0.75
     estimator.fit(X, y, ledger=ledger)
@@ -174,7 +218,9 @@ def check_a_fit_that_dies(kind, file):
 
 
 @each(SHARED_CHARGED)
-def test_a_fit_that_dies_after_the_charge_leaves_no_model_and_stays_paid(kind, tmp_path):
+def test_a_fit_that_dies_after_the_charge_leaves_no_model_and_stays_paid(
+    kind, tmp_path
+):
     check_a_fit_that_dies(kind, tmp_path / "ledger.db")
 
 
@@ -185,21 +231,32 @@ def test_a_model_that_is_left_is_noticed(tmp_path, monkeypatch):
 
 
 def test_a_charge_that_is_taken_back_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "charge", lambda ledger, partition, guarantee, *others: (guarantee, None))
+    monkeypatch.setattr(
+        base, "charge", lambda ledger, partition, guarantee, *others: (guarantee, None)
+    )
     with pytest.raises(AssertionError):
         check_a_fit_that_dies(FIRST[0], tmp_path / "ledger.db")
 
 
 @each(SHARED_CHARGED)
-def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind, tmp_path):
+def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(
+    kind, tmp_path
+):
     file = tmp_path / "ledger.db"
     X, y = kind.records()
-    ledger, model = account(file, kind), kind.fit(X, y, budget=QUARTER)
+    ledger = account(file, kind)
+    model = kind.fit(X, y, budget=QUARTER)
     with pytest.raises(UnknownLabelError):
         model.fit(X, np.append(y[:-1], "Jane"), ledger=ledger)
-    assert not [name for name in vars(model) if name.endswith("_") or name == "_fitted_with"]
+    assert not [
+        name for name in vars(model) if name.endswith("_") or name == "_fitted_with"
+    ]
     (release,) = ledger.releases()
-    assert (release["status"], release["released_at"], release["model_sha256"]) == (PAID, None, None)
+    assert (release["status"], release["released_at"], release["model_sha256"]) == (
+        PAID,
+        None,
+        None,
+    )
     assert 0.2 < ledger.spent()["rho"] <= 0.25
     assert b"Jane" not in file.read_bytes()
 
@@ -208,7 +265,13 @@ def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind,
 def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, tmp_path):
     X, y = kind.records()
     ledger = account(tmp_path / "ledger.db", kind)
-    for arguments in ((X, y[:-1]), (X[0], y), (X, y.reshape(2, -1)), (X[:, :0], y), (X[:, :, None], y)):
+    for arguments in (
+        (X, y[:-1]),
+        (X[0], y),
+        (X, y.reshape(2, -1)),
+        (X[:, :0], y),
+        (X[:, :, None], y),
+    ):
         with pytest.raises(InputError):
             kind.fit(*arguments, budget=QUARTER, given={"ledger": ledger})
     with pytest.raises(ParameterError):
@@ -219,31 +282,53 @@ def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, tmp_path)
         kind.fit(X, y, budget=QUARTER, classes=["a", "a"], given={"ledger": ledger})
     with pytest.raises((InputError, ParameterError)):
         kind.fit(
-            X, y, budget=QUARTER, given={"ledger": ledger}, public=kind.public_data(rows=np.ones((9, kind.dim - 1)))
+            X,
+            y,
+            budget=QUARTER,
+            given={"ledger": ledger},
+            public=kind.public_data(rows=np.ones((9, kind.dim - 1))),
         )
     with pytest.raises(ParameterError, match="public"):
-        kind.fit(X, y, budget=QUARTER, given={"ledger": ledger}, public=kind.public_data(rows=X))
+        kind.fit(
+            X,
+            y,
+            budget=QUARTER,
+            given={"ledger": ledger},
+            public=kind.public_data(rows=X),
+        )
     assert ledger.releases() == []
 
 
 @each(SHARED_CHARGED)
-def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(kind, tmp_path):
-    # The hash is that of the released model, which differs as much as the mechanism lets it.
+def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(
+    kind, tmp_path
+):
+    # The hash is that of the released model, which differs as much as the mechanism
+    # lets it.
     X, y = kind.records()
     if kind.adjacency == "add-remove":
-        changed = [(np.vstack([X, 7 * X[:1]]), np.append(y, "b")), (np.vstack([X, X[:1] * np.nan]), [*y, "a"])]
+        changed = [
+            (np.vstack([X, 7 * X[:1]]), np.append(y, "b")),
+            (np.vstack([X, X[:1] * np.nan]), [*y, "a"]),
+        ]
     else:
         changed = [(np.vstack([row, X[1:]]), y) for row in (-X[:1], X[:1] * np.nan)]
-    contents, models = [], []
+    contents = []
+    models = []
     for place, (rows, labels) in enumerate([(X, y), *changed]):
         ledger = account(tmp_path / f"{place}.db", kind)
         given = {"ledger": ledger}
         # Parts are of add-remove, and share no record.
-        if kind.adjacency == "add-remove" and getattr(kind.make(), "tasks", "disjoint") == "disjoint":
+        if (
+            kind.adjacency == "add-remove"
+            and getattr(kind.make(), "tasks", "disjoint") == "disjoint"
+        ):
             given["partition"] = "north"
         model = kind.fit(rows, labels, budget=QUARTER, random_state=3, given=given)
         content = content_without_times(tmp_path / f"{place}.db")
-        models.append({release.pop("model_sha256") for release in content["dppl_releases"]})
+        models.append(
+            {release.pop("model_sha256") for release in content["dppl_releases"]}
+        )
         contents.append(content)
         assert models[-1] == {hashlib.sha256(model.to_bytes()).hexdigest()}
     assert set(contents[0]) == {"dppl_datasets", "dppl_releases", "dppl_schema"}
@@ -256,7 +341,9 @@ def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(k
 def test_neighbours_whose_fits_fail_leave_the_same_ledger(kind, tmp_path):
     X, y = kind.records()
     contents = []
-    for place, labels in enumerate((np.append(y[:-1], "Jane"), np.append(y[:-2], ["John", "Jane"]))):
+    for place, labels in enumerate(
+        (np.append(y[:-1], "Jane"), np.append(y[:-2], ["John", "Jane"]))
+    ):
         ledger = account(tmp_path / f"{place}.db", kind)
         with pytest.raises(UnknownLabelError):
             kind.fit(X, labels, budget=QUARTER, given={"ledger": ledger})

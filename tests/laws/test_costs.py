@@ -37,21 +37,34 @@ def check_cost(kind, budget):
     assert guarantee.exact
     assert guarantee.stays_within_budget()
     stated = {name for release in guarantee.releases for name in release.cost}
-    assert all(f"{name} = " in str(guarantee).partition("Released: ")[2] for name in stated)
+    assert all(
+        f"{name} = " in str(guarantee).partition("Released: ")[2] for name in stated
+    )
     if kind.recipe.sampled:
         (release,) = guarantee.releases
         assert release.cost == budget.to_dict()
         return
-    assert covers(budget, [Cost.from_dict(release.cost) for release in guarantee.releases])
+    assert covers(
+        budget, [Cost.from_dict(release.cost) for release in guarantee.releases]
+    )
     cost = sum(
-        Fraction(release.cost["epsilon"]) if kind.entry.pure else Fraction(release.cost["mu"]) ** 2
+        Fraction(release.cost["epsilon"])
+        if kind.entry.pure
+        else Fraction(release.cost["mu"]) ** 2
         for release in guarantee.releases
     )
-    assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
+    assert (
+        (1 - Fraction(1, 10**6)) * allowance(kind, budget)
+        < cost
+        <= allowance(kind, budget)
+    )
     # Stated costs are those of the stated noise and sensitivities.
     for release in guarantee.releases:
         if "noise_std" in release.parameters:
-            squared = release.times * (release.sensitivity / release.parameters["noise_std"]) ** 2
+            squared = (
+                release.times
+                * (release.sensitivity / release.parameters["noise_std"]) ** 2
+            )
             assert squared == pytest.approx(release.cost["mu"] ** 2, rel=1e-12)
 
 
@@ -68,7 +81,11 @@ def test_and_so_do_any_number_of_steps(kind, steps):
         guarantee = kind.make(budget, **options).fit(*kind.records(9)).guarantee_
         assert guarantee.stays_within_budget()
         cost = sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
-        assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
+        assert (
+            (1 - Fraction(1, 10**6)) * allowance(kind, budget)
+            < cost
+            <= allowance(kind, budget)
+        )
         assert (f", {steps} times" in str(guarantee)) == (steps > 1)
 
 
@@ -87,7 +104,8 @@ def test_a_release_that_is_not_stated_is_noticed(kind, monkeypatch):
 
 def drawn_and_stated(kind):
     """Return the widths of all noise that a fit draws, and those that its guarantee states."""
-    draws, whole = [], SeededRandomness.rounded_gaussian
+    draws = []
+    whole = SeededRandomness.rounded_gaussian
 
     def spy(self, noise_std, shape):
         draws.append(noise_std)
@@ -99,12 +117,19 @@ def drawn_and_stated(kind):
     stated = []
     for release in guarantee.releases:
         for name in ("noise_std", "off_diagonal_noise_std"):
-            stated += [release.parameters[name]] * release.times if name in release.parameters else []
+            stated += (
+                [release.parameters[name]] * release.times
+                if name in release.parameters
+                else []
+            )
     return Counter(draws), Counter(stated)
 
 
-# CoinPress states shares of its budget: its noise depends on public class sizes, step by step.
-STATING = [kind for kind in KINDS if not kind.entry.pure and "coinpress" not in kind.variant]
+# CoinPress states shares of its budget: its noise depends on public class sizes, step
+# by step.
+STATING = [
+    kind for kind in KINDS if not kind.entry.pure and "coinpress" not in kind.variant
+]
 
 
 def check_draws(kind):
@@ -120,7 +145,10 @@ def test_every_draw_has_the_stated_width(kind):
 
 def test_a_draw_of_another_width_is_noticed(monkeypatch):
     whole = RoundedGaussian.release
-    narrow = lambda self, exact, source: exact + source.rounded_gaussian(self.noise_std / 2, exact.shape)  # noqa: E731
+
+    def narrow(self, exact, source):
+        return exact + source.rounded_gaussian(self.noise_std / 2, exact.shape)
+
     monkeypatch.setattr(RoundedGaussian, "release", narrow)
     with pytest.raises(AssertionError):
         check_draws(BY_NAME["LinearProbe add-remove"])
@@ -138,8 +166,12 @@ UNSPENDABLE = [
 
 @loop("budget, words", UNSPENDABLE)
 @each([kind for kind in SHARED_CHARGED if not kind.entry.pure])
-def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(kind, budget, words, tmp_path):
-    account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300), adjacency=kind.adjacency)
+def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(
+    kind, budget, words, tmp_path
+):
+    account = Ledger(
+        tmp_path / "ledger.db", "wards", ZCDP(1e300), adjacency=kind.adjacency
+    )
     with pytest.raises(BudgetError, match=words):
         kind.fit(*kind.records(), budget=budget, given={"ledger": account})
     assert account.releases() == []
@@ -149,15 +181,26 @@ def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(kind, 
 def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
     for unknown_labels in ("error", "ignore"):
         guarantee = kind.fit(*kind.records(), unknown_labels=unknown_labels).guarantee_
-        inputs, words = guarantee.public_inputs, " ".join(str(guarantee).split())
+        inputs = guarantee.public_inputs
+        words = " ".join(str(guarantee).split())
         assert guarantee.adjacency == kind.adjacency
         assert guarantee.to_dict()["adjacency"] == kind.adjacency
-        assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
+        assert {
+            "the list of classes",
+            "the encoder",
+            "the number of features",
+            "all parameters",
+        } <= set(inputs)
         assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
         assert ("the public rows" in inputs) == kind.recipe.public
-        assert ("the examples or descriptions of the classes, which nobody may" in str(inputs)) == kind.recipe.examples
+        assert (
+            "the examples or descriptions of the classes, which nobody may"
+            in str(inputs)
+        ) == kind.recipe.examples
         assert all(public in words for public in inputs)
-        assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
+        assert ("a changed label or record" in words) == (
+            kind.adjacency == "add-remove"
+        )
         # An error at an unknown label is one bit about the records.
         assert ("stopped at a label" in words) == (unknown_labels == "error")
 
@@ -186,5 +229,8 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
 
 @each(SHARED)
 def test_classes_are_never_read_from_the_labels(kind):
-    with pytest.raises(ParameterError, match=r"classes must be the public list of classes, never of labels"):
+    with pytest.raises(
+        ParameterError,
+        match=r"classes must be the public list of classes, never of labels",
+    ):
         kind.make().set_params(classes=None).fit(*kind.records())

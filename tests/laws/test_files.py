@@ -16,7 +16,8 @@ def check_comes_back(kind, path):
     X, y = kind.records()
     model = kind.fit(X, y, random_state=20240)
     model.save(path, overwrite=True)
-    again, description = dppl.load(path), describe(path)
+    again = dppl.load(path)
+    description = describe(path)
     assert type(again) is type(model)
     assert again.to_bytes() == model.to_bytes() == path.read_bytes()
     assert (again.decision_function(X) == model.decision_function(X)).all()
@@ -44,7 +45,10 @@ def test_a_loaded_model_is_the_saved_one(kind, tmp_path):
 @each(FIRST)
 def test_a_file_of_other_numbers_is_noticed(kind, tmp_path, monkeypatch):
     whole = kind.cls._restore
-    other = lambda self, tensors, parameters: whole(self, {k: v[::-1] for k, v in tensors.items()}, parameters)  # noqa: E731
+
+    def other(self, tensors, parameters):
+        return whole(self, {k: v[::-1] for k, v in tensors.items()}, parameters)
+
     monkeypatch.setattr(kind.cls, "_restore", other)
     with pytest.raises((AssertionError, dppl.errors.ModelFileError)):
         check_comes_back(kind, tmp_path / "m.safetensors")
@@ -58,11 +62,16 @@ def test_a_seed_in_the_file_is_noticed(tmp_path, monkeypatch):
 
 
 @each(SHARED)
-def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(kind, tmp_path):
+def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(
+    kind, tmp_path
+):
     X, y = kind.records()
     for seed in (None, 0):
         model = kind.fit(X, y, random_state=seed)
         model.save(tmp_path / "m.safetensors", overwrite=True)
-        for guarantee in (model.guarantee_, dppl.load(tmp_path / "m.safetensors").guarantee_):
+        for guarantee in (
+            model.guarantee_,
+            dppl.load(tmp_path / "m.safetensors").guarantee_,
+        ):
             assert guarantee.fit_for_release == (seed is None)
             assert ("NOT FOR RELEASE" in str(guarantee)) == (seed is not None)

@@ -29,15 +29,19 @@ def forms(X, tmp_path):
 def check_forms(kind, tmp_path):
     X, y = kind.records(23)
     model = kind.fit(X, y)
-    bits, labels = model.to_bytes(), model.predict(X).tolist()
+    bits = model.to_bytes()
+    labels = model.predict(X).tolist()
     for name, rows in forms(X, tmp_path):
         again = kind.fit(rows, y)
         assert again.to_bytes() == bits, name
         assert again.predict(rows).tolist() == labels, name
     for name, public in forms(kind.public, tmp_path) if kind.recipe.public else ():
-        # Means of public rows may be added up block by block: they are floats, and no record's.
+        # Means of public rows may be added up block by block: they are floats, and no
+        # record's.
         if name != "a table that streams":
-            assert kind.fit(X, y, public=kind.public_data(rows=public)).to_bytes() == bits, name
+            assert (
+                kind.fit(X, y, public=kind.public_data(rows=public)).to_bytes() == bits
+            ), name
 
 
 @each(SHARED)
@@ -55,8 +59,13 @@ def test_the_order_of_records_does_not_matter(kind):
 @each(SHARED)
 def test_the_order_in_which_classes_are_named_does_not_matter(kind):
     X, y = kind.records()
-    first, second = (kind.fit(X, y, classes=classes) for classes in (["a", "b", "c", "none"], ["none", "c", "a", "b"]))
-    assert first.classes_.tolist() == second.classes_.tolist() == ["a", "b", "c", "none"]
+    first, second = (
+        kind.fit(X, y, classes=classes)
+        for classes in (["a", "b", "c", "none"], ["none", "c", "a", "b"])
+    )
+    assert (
+        first.classes_.tolist() == second.classes_.tolist() == ["a", "b", "c", "none"]
+    )
     assert (first.decision_function(X) == second.decision_function(X)).all()
     for name, values in first._tensors().items():
         assert values.tobytes() == second._tensors()[name].tobytes()
@@ -65,7 +74,11 @@ def test_the_order_in_which_classes_are_named_does_not_matter(kind):
 @each(SHARED)
 def test_rows_that_see_their_block_are_noticed(kind, tmp_path, monkeypatch):
     whole = Lattice.transform
-    monkeypatch.setattr(Lattice, "transform", lambda self, X: whole(self, np.asarray(X) - np.mean(X, axis=0)))
+    monkeypatch.setattr(
+        Lattice,
+        "transform",
+        lambda self, X: whole(self, np.asarray(X) - np.mean(X, axis=0)),
+    )
     with pytest.raises(AssertionError):
         check_forms(kind, tmp_path)
 
@@ -91,11 +104,16 @@ def check_lattice_rows(kind):
     """Fit on lattice rows, private, public or both: bits of int8 rows, and where nothing maps them of embeddings."""
     X, y = kind.records(23)
     X[4], X[5] = np.nan, 0
-    model, whole = kind.fit(X, y), Lattice(kind.dim).transform
+    model = kind.fit(X, y)
+    whole = Lattice(kind.dim).transform
     unmapped = model.lattice_.is_plain and getattr(model, "centers_", None) is None
     for rows in (kind.public, whole(kind.public)) if kind.recipe.public else (None,):
-        table = lattice_table(rows) if rows is not None and rows.dtype == np.int8 else rows
-        given, tables = ({"public": kind.public_data(rows=one)} for one in (rows, table))
+        table = (
+            lattice_table(rows) if rows is not None and rows.dtype == np.int8 else rows
+        )
+        given, tables = (
+            {"public": kind.public_data(rows=one)} for one in (rows, table)
+        )
         bits = kind.fit(lattice_table(whole(X)), y, **tables).to_bytes()
         assert bits == kind.fit(whole(X), y, **given).to_bytes()
         assert not unmapped or bits == model.to_bytes()
@@ -107,7 +125,9 @@ def check_lattice_rows(kind):
 def test_lattice_rows_give_the_bits_of_int8_rows_or_of_embeddings(kind):
     mapped = "lattice" in kind.recipe.options
     softmax = kind.recipe.options.get("head") == "softmax"
-    assert check_lattice_rows(kind) == (kind.entry.name not in MAPPING and not mapped and not softmax)
+    assert check_lattice_rows(kind) == (
+        kind.entry.name not in MAPPING and not mapped and not softmax
+    )
 
 
 def test_a_fit_that_reads_more_than_the_lattice_rows_is_noticed(monkeypatch):
@@ -115,7 +135,9 @@ def test_a_fit_that_reads_more_than_the_lattice_rows_is_noticed(monkeypatch):
 
     def longer(self, measure, setting):
         whole(self, measure, setting)
-        self.prototypes_ = self.prototypes_ + next(iter_blocks(measure._counter.records.rows, 1))
+        self.prototypes_ = self.prototypes_ + next(
+            iter_blocks(measure._counter.records.rows, 1)
+        )
 
     monkeypatch.setattr(MeanPrototypes, "learn", longer)
     with pytest.raises(AssertionError):

@@ -15,11 +15,18 @@ from loops import loop
 def check_unknown_labels_count_for_nothing(kind):
     """Records with unknown labels stand among the others, at their ends and alone."""
     X, y = kind.records()
-    more, unknown = np.concatenate([X[:7], -X[:5], X[7:], X[:1]]), [*y[:7], *"vwxyz", *y[7:], "w"]
+    more = np.concatenate([X[:7], -X[:5], X[7:], X[:1]])
+    unknown = [*y[:7], *"vwxyz", *y[7:], "w"]
     known = kind.fit(X, y, unknown_labels="ignore")
-    assert kind.fit(more, unknown, unknown_labels="ignore").to_bytes() == known.to_bytes()
+    assert (
+        kind.fit(more, unknown, unknown_labels="ignore").to_bytes() == known.to_bytes()
+    )
     nothing = kind.fit(X[:0], y[:0], unknown_labels="ignore").to_bytes()
-    assert kind.fit(X, ["z"] * len(X), unknown_labels="ignore").to_bytes() == nothing != known.to_bytes()
+    assert (
+        kind.fit(X, ["z"] * len(X), unknown_labels="ignore").to_bytes()
+        == nothing
+        != known.to_bytes()
+    )
 
 
 MEAN = BY_NAME["MeanPrototypes add-remove"]
@@ -34,7 +41,9 @@ def test_unknown_labels_count_for_nothing(kind):
 @each(SHARED)
 def test_an_unknown_label_that_counts_is_noticed(kind, monkeypatch):
     whole = reading.class_codes
-    monkeypatch.setattr(reading, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0))
+    monkeypatch.setattr(
+        reading, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0)
+    )
     with pytest.raises(AssertionError):
         check_unknown_labels_count_for_nothing(kind)
 
@@ -42,7 +51,11 @@ def test_an_unknown_label_that_counts_is_noticed(kind, monkeypatch):
 def test_floats_are_refused_for_large_integers_whether_there_is_a_record_or_not():
     """Or the error would tell an empty data set, or one of records that cannot be used, from others."""
     X = MEAN.records(2)[0]
-    for rows, y in ((X, np.zeros(2)), (X[:0], np.zeros(0)), (np.full_like(X, np.nan), np.zeros(2))):
+    for rows, y in (
+        (X, np.zeros(2)),
+        (X[:0], np.zeros(0)),
+        (np.full_like(X, np.nan), np.zeros(2)),
+    ):
         with pytest.raises(InputError, match="cannot be distinguished as floats"):
             MEAN.fit(rows, y, classes=[2**60 + 1, 7])
 
@@ -72,7 +85,9 @@ def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
         try:
             return whole(y, *arguments)
         except UnknownLabelError as error:
-            raise UnknownLabelError(f"{error} {told([label for label in y if label == 'secret'])}") from None
+            raise UnknownLabelError(
+                f"{error} {told([label for label in y if label == 'secret'])}"
+            ) from None
 
     monkeypatch.setattr(reading, "class_codes", showing)
     with pytest.raises(AssertionError):
@@ -97,10 +112,37 @@ class Hostile:
         raise RuntimeError("secret label Jane Doe")
 
 
-ODD = ["x", b"x", None, float("nan"), 1.5, 10**400, -(10**30), (1, 2), [1], {}, object(), True]
-ODD += [np.datetime64("2024-01-01"), memoryview(bytearray(b"x")), "0" * 100_000, np.array([1, 2]), 2.0**200]
-ODD += [Hostile(), datetime(2020, 1, 1, tzinfo=Talkative()), datetime(2020, 1, 1, tzinfo=UTC)]
-NAMES = [([0, 1], [0, 1, 1, 0]), (["a", "b"], ["a", "b", "b", "a"]), ([2**60 + 1, 7], [2**60 + 1, 7] * 2)]
+ODD = [
+    "x",
+    b"x",
+    None,
+    float("nan"),
+    1.5,
+    10**400,
+    -(10**30),
+    (1, 2),
+    [1],
+    {},
+    object(),
+    True,
+]
+ODD += [
+    np.datetime64("2024-01-01"),
+    memoryview(bytearray(b"x")),
+    "0" * 100_000,
+    np.array([1, 2]),
+    2.0**200,
+]
+ODD += [
+    Hostile(),
+    datetime(2020, 1, 1, tzinfo=Talkative()),
+    datetime(2020, 1, 1, tzinfo=UTC),
+]
+NAMES = [
+    ([0, 1], [0, 1, 1, 0]),
+    (["a", "b"], ["a", "b", "b", "a"]),
+    ([2**60 + 1, 7], [2**60 + 1, 7] * 2),
+]
 
 
 def check_odd_labels(kind, odd):
@@ -108,7 +150,10 @@ def check_odd_labels(kind, odd):
     n = len(odd)
     X = kind.records(4 + n)[0]
     for classes, labels in NAMES:
-        fit = lambda X, y, classes=classes: kind.fit(X, y, classes=classes, unknown_labels="ignore")  # noqa: E731
+
+        def fit(X, y, classes=classes):
+            return kind.fit(X, y, classes=classes, unknown_labels="ignore")
+
         without = fit(X[:4], labels).to_bytes()
         assert without != fit(X[:0], []).to_bytes()
         objects = np.empty(4 + n, object)
@@ -152,7 +197,10 @@ BROKEN = {
 @each(SHARED)
 def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
     X = kind.records(4)[0]
-    fit = lambda y: kind.fit(X, y, classes=["a", "b"], unknown_labels="ignore").to_bytes()  # noqa: E731
+
+    def fit(y):
+        return kind.fit(X, y, classes=["a", "b"], unknown_labels="ignore").to_bytes()
+
     assert fit(BROKEN[name]) == fit(["z", "a", "b", "a"])
     with pytest.raises(InputError, match="every label must be one of"):
         kind.fit(X, BROKEN[name], classes=["a", "b"])

@@ -26,7 +26,17 @@ from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.prototypes import LinearProbe
 from dppl.statement import words
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, RECIPES, SHARED, cases, each, rows
+from laws.recipes import (
+    BY_NAME,
+    CHARGED,
+    CLASSES,
+    DIM,
+    RECIPES,
+    SHARED,
+    cases,
+    each,
+    rows,
+)
 from laws.replay import compare
 from laws.traces import messages_of, traces
 from loops import loop
@@ -41,7 +51,11 @@ REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
 
-SEVERAL = [kind for kind in OF_PERSONS if "max_classes_per_person" in kind.entry.load()._get_param_names()]
+SEVERAL = [
+    kind
+    for kind in OF_PERSONS
+    if "max_classes_per_person" in kind.entry.load()._get_param_names()
+]
 SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 
 
@@ -49,12 +63,19 @@ SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 def whole_persons(draw, dim):
     """Records of some persons, and all records of one more: up to 50, of any classes, among the others' anywhere."""
     X, y, _, _ = draw(cases(dim))
-    others = draw(st.lists(st.sampled_from(["a", "b", None, 7]), min_size=len(y), max_size=len(y)))
+    others = draw(
+        st.lists(st.sampled_from(["a", "b", None, 7]), min_size=len(y), max_size=len(y))
+    )
     n = draw(st.integers(1, 50))
     few = np.array(draw(st.lists(rows(dim), min_size=1, max_size=3)))
-    labels = draw(st.lists(st.sampled_from([*CLASSES, "elsewhere"]), min_size=1, max_size=4))
+    labels = draw(
+        st.lists(st.sampled_from([*CLASSES, "elsewhere"]), min_size=1, max_size=4)
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    own = few[rng.integers(len(few), size=n)], np.array(labels, object)[rng.integers(len(labels), size=n)].tolist()
+    own = (
+        few[rng.integers(len(few), size=n)],
+        np.array(labels, object)[rng.integers(len(labels), size=n)].tolist(),
+    )
     return (X, y, others), own, rng.permutation(len(y) + n)
 
 
@@ -62,40 +83,62 @@ def neighbours_of(case):
     """Return the data with and without the person, as `compare` takes them."""
     (X, y, others), (own, labels), order = case
     ids = [*others, *["patient"] * len(labels)]
-    more = np.concatenate([X, own])[order], [[*y, *labels][i] for i in order], {"groups": [ids[i] for i in order]}
+    more = (
+        np.concatenate([X, own])[order],
+        [[*y, *labels][i] for i in order],
+        {"groups": [ids[i] for i in order]},
+    )
     return more, (X, y, {"groups": others})
 
 
 def alike(dim, n=50):
     """One person of many equal records of a class, or nobody."""
-    return (np.zeros((0, dim)), [], []), (np.tile(np.eye(dim)[:1], (n, 1)), CLASSES[:1] * n), np.arange(n)
+    return (
+        (np.zeros((0, dim)), [], []),
+        (np.tile(np.eye(dim)[:1], (n, 1)), CLASSES[:1] * n),
+        np.arange(n),
+    )
 
 
 def opposite(dim, n=50):
     """One person of many records in two classes, or nobody."""
-    own = np.tile(np.eye(dim)[:1], (n, 1)) * [[1 - 2 * (i % 2)] for i in range(n)], [CLASSES[i % 2] for i in range(n)]
+    own = (
+        np.tile(np.eye(dim)[:1], (n, 1)) * [[1 - 2 * (i % 2)] for i in range(n)],
+        [CLASSES[i % 2] for i in range(n)],
+    )
     return (np.zeros((0, dim)), [], []), own, np.arange(n)
 
 
 @each(OF_PERSONS)
 @given(data=st.data())
 @settings(max_examples=7)
-def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(kind, data):
+def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(
+    kind, data
+):
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
-    compare(kind, *neighbours_of(data.draw(whole_persons(kind.dim))), budget, data.draw(st.integers(0, 2**32)))
+    compare(
+        kind,
+        *neighbours_of(data.draw(whole_persons(kind.dim))),
+        budget,
+        data.draw(st.integers(0, 2**32)),
+    )
 
 
 @each(SEVERAL)
 @given(data=st.data())
 @settings(max_examples=6)
-def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(kind, data):
+def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(
+    kind, data
+):
     n_rows = data.draw(st.integers(2, 4))
     more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
     options = {"max_classes_per_person": n_rows}
     # Rows of other classes enter sums of their own.
     growth = 1 if kind in WHOLE else min(n_rows, len(CLASSES))
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
-    compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options)
+    compare(
+        kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options
+    )
 
 
 @each(SHARED_PERSONS)
@@ -114,19 +157,30 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     X, y = kind.records()
     alone = kind.fit(X, y).guarantee_
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
-    counted = [one.statistic.replace("number of records", "number of persons") for one in alone.releases]
+    counted = [
+        one.statistic.replace("number of records", "number of persons")
+        for one in alone.releases
+    ]
     assert [one.statistic for one in guarantee.releases] == counted
     as_alone = [
-        replace(one, statistic=of.statistic) for one, of in zip(guarantee.releases, alone.releases, strict=True)
+        replace(one, statistic=of.statistic)
+        for one, of in zip(guarantee.releases, alone.releases, strict=True)
     ]
     assert (as_alone, guarantee.budget) == ([*alone.releases], alone.budget)
     assert guarantee.unit == PERSON
-    assert "one person, with all of their records, is added or removed" in str(guarantee)
+    assert "one person, with all of their records, is added or removed" in str(
+        guarantee
+    )
     assert "several records of one person" not in str(guarantee)
     assert "missing ids, each of which counts as a person of its own" in str(guarantee)
-    assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
+    assert (
+        "other releases from records of the same persons, here or in other data sets"
+        in str(guarantee)
+    )
     assert "other releases from the same records" not in str(guarantee)
-    assert "further releases from records of the same persons add up" in str(words.in_short(guarantee))
+    assert "further releases from records of the same persons add up" in str(
+        words.in_short(guarantee)
+    )
     assert f"whether {PERSON} was in" in guarantee.summary()
 
 
@@ -150,21 +204,28 @@ def test_other_relations_are_refused_before_a_record_is_read(kind):
     [
         kind
         for kind in OF_PERSONS
-        if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe", "SoftmaxPrototypes")
+        if kind.variant == ""
+        and kind.entry.name in ("MeanPrototypes", "LinearProbe", "SoftmaxPrototypes")
     ]
 )
 def test_persons_of_one_record_are_records(kind):
     """The lattice of these is that on which persons are added, so that the bits are the same."""
     X, y = kind.records()
-    model, alone = kind.fit(X, y, given={"groups": range(len(y))}), kind.fit(X, y)
-    assert all((model._tensors()[name] == values).all() for name, values in alone._tensors().items())
+    model = kind.fit(X, y, given={"groups": range(len(y))})
+    alone = kind.fit(X, y)
+    assert all(
+        (model._tensors()[name] == values).all()
+        for name, values in alone._tensors().items()
+    )
 
 
 @each(SHARED_PERSONS)
 def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
-    of_persons = Ledger(tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person")
+    of_persons = Ledger(
+        tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person"
+    )
     of_records = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
     for account, wrong, right in ((of_persons, {}, ids), (of_records, ids, {})):
         with pytest.raises(ParameterError, match="accounted by the"):
@@ -176,7 +237,13 @@ def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
 
 def test_an_account_that_no_release_fits_is_not_opened(tmp_path):
     with pytest.raises(ParameterError, match="needs the adjacency add-remove"):
-        Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), adjacency="replace-one", unit="person")
+        Ledger(
+            tmp_path / "ledger.db",
+            "wards",
+            GaussianDP(9.0),
+            adjacency="replace-one",
+            unit="person",
+        )
 
 
 # What becomes of the records of a person
@@ -193,29 +260,46 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
 
     def reduced(which):
         everyone = np.concatenate([X, own])[which]
-        numbers = persons.person_codes(persons.checked_ids([ids[i] for i in which], everyone))
+        numbers = persons.person_codes(
+            persons.checked_ids([ids[i] for i in which], everyone)
+        )
         usable = np.where(usable_rows(everyone), codes[which], -1)
         found, classes = persons.rows_of_persons(everyone, usable, numbers, 3, most)
-        return sorted((code, row.tobytes()) for code, row in zip(classes.tolist(), found, strict=True))
+        return sorted(
+            (code, row.tobytes())
+            for code, row in zip(classes.tolist(), found, strict=True)
+        )
 
     together = reduced(order)
-    alone = [reduced(np.flatnonzero([ids[i] == one for i in range(len(ids))])) for one in {*ids} - {None}]
+    alone = [
+        reduced(np.flatnonzero([ids[i] == one for i in range(len(ids))]))
+        for one in {*ids} - {None}
+    ]
     alone += [reduced(np.array([i])) for i, one in enumerate(ids) if one is None]
     assert together == sorted(row for person in alone for row in person)
     # No sum is longer than a lattice row, in integers.
-    norms = [int((np.frombuffer(row, np.int8).astype(np.int64) ** 2).sum()) for _, row in together]
+    norms = [
+        int((np.frombuffer(row, np.int8).astype(np.int64) ** 2).sum())
+        for _, row in together
+    ]
     assert all(norm <= Lattice(DIM).squared_norm for norm in norms)
 
 
 def reduce(X, y, ids, n_classes=3):
     numbers = persons.person_codes(persons.checked_ids(list(ids), np.asarray(X)))
-    codes = np.where(usable_rows(np.asarray(X, float)), y, -1)  # as `codes_of_records` has them
-    found, codes = persons.rows_of_persons(np.asarray(X, float), codes, numbers, n_classes)
+    codes = np.where(
+        usable_rows(np.asarray(X, float)), y, -1
+    )  # as `codes_of_records` has them
+    found, codes = persons.rows_of_persons(
+        np.asarray(X, float), codes, numbers, n_classes
+    )
     return found.tolist(), codes.tolist()
 
 
 def test_a_person_counts_in_the_class_of_most_rows_that_can_be_used_and_the_first_of_several():
-    one, two, bad = [1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [np.nan] * 4
+    one = [1.0, 0.0, 0.0, 0.0]
+    two = [0.0, 1.0, 0.0, 0.0]
+    bad = [np.nan] * 4
     mapped = Lattice(4).transform([one, two]).tolist()
     assert reduce([one, two, two], [0, 2, 2], "ppp") == ([mapped[1]], [2])
     assert reduce([two, one], [2, 1], "pp") == ([mapped[0]], [1])
@@ -228,15 +312,24 @@ def test_a_person_counts_in_the_class_of_most_rows_that_can_be_used_and_the_firs
 def test_a_sum_keeps_its_direction_and_is_shrunk_only_where_it_is_too_long():
     one, two = np.eye(16)[:2]
     lattice = Lattice(16)
-    assert reduce([one + two] * 40, [0] * 40, "p" * 40) == (lattice.transform([one + two]).tolist(), [0])
+    assert reduce([one + two] * 40, [0] * 40, "p" * 40) == (
+        lattice.transform([one + two]).tolist(),
+        [0],
+    )
     (row,), _ = reduce([one, two], [0, 0], "pp")
     assert row[0] == row[1] > 80
     assert reduce([one, -one], [0, 0], "pp") == ([[0] * 16], [0])
     rng = np.random.default_rng(0)
-    many = rng.normal(size=(20_000, 16)) + 3 * one  # more than a block, beside a person of one record
+    many = (
+        rng.normal(size=(20_000, 16)) + 3 * one
+    )  # more than a block, beside a person of one record
     total = lattice.transform(many).sum(axis=0, dtype=np.int64)
     found, _ = reduce([two, *many, two], [0] * 20_002, ["q", *["p"] * 20_000, "r"])
-    assert found == [lattice.transform([two])[0].tolist(), lattice.transform(total[None])[0].tolist(), found[0]]
+    assert found == [
+        lattice.transform([two])[0].tolist(),
+        lattice.transform(total[None])[0].tolist(),
+        found[0],
+    ]
 
 
 class Named:
@@ -269,14 +362,33 @@ class Shouting(Named):
 
 def test_ids_of_all_kinds_are_matched_one_by_one():
     def numbers(ids):
-        return persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()
+        return persons.person_codes(
+            persons.checked_ids(ids, np.zeros((len(ids), 1)))
+        ).tolist()
 
-    missing = [None, np.nan, float("nan"), "", " ", b"", Unknown(), np.datetime64("NaT", "s"), np.float32("nan")]
+    missing = [
+        None,
+        np.nan,
+        float("nan"),
+        "",
+        " ",
+        b"",
+        Unknown(),
+        np.datetime64("NaT", "s"),
+        np.float32("nan"),
+    ]
     assert len(set(numbers(missing * 2))) == 2 * len(missing)
     assert numbers([1, 1.0, "1", np.int8(1), np.float32(1)]) == [0] * 5
     assert numbers(["a", "A", "a ", True, 1]) == [0, 1, 2, 3, 4]
     same = uuid.UUID(int=5)
-    assert numbers([same, uuid.UUID(int=5), (1, "a"), (1, "a"), b"x", b"x"]) == [0, 0, 1, 1, 2, 2]
+    assert numbers([same, uuid.UUID(int=5), (1, "a"), (1, "a"), b"x", b"x"]) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
     days = [datetime.date(2020, 1, day) for day in (1, 2, 1)]
     for ids in (days, np.array(days, "M8[D]"), np.array(days, "M8[ns]")):
         assert numbers(ids) == [0, 1, 0]
@@ -294,7 +406,8 @@ class Text(str):
 
 
 class Ward(enum.IntEnum):
-    NORTH, SOUTH = 1, 2
+    NORTH = 1
+    SOUTH = 2
 
 
 class Frame:
@@ -340,7 +453,9 @@ APART = {
     "masked items": lambda: [1, 2, np.ma.masked, np.ma.masked],
     "torn texts": lambda: np.array(["u\udcff", "u\udcfe"]),
     "no texts": lambda: np.array([0x110000, 0x110001], np.uint32).view("U1"),
-    "no texts, masked": lambda: np.ma.array(np.array([0x110000, 0x110001], np.uint32).view("U1"), mask=[0, 0]),
+    "no texts, masked": lambda: np.ma.array(
+        np.array([0x110000, 0x110001], np.uint32).view("U1"), mask=[0, 0]
+    ),
 }
 
 
@@ -353,16 +468,37 @@ def test_persons_of_other_ids_stay_apart(name):
 
 
 def test_equal_ids_of_other_types_are_one_person():
-    same = [[Text("u"), "u", np.str_("u")], [Ward.NORTH, 1, "1", pa.scalar(1)], [b"u", np.bytes_(b"u")]]
+    same = [
+        [Text("u"), "u", np.str_("u")],
+        [Ward.NORTH, 1, "1", pa.scalar(1)],
+        [b"u", np.bytes_(b"u")],
+    ]
     for ids in same:
-        assert set(persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()) == {0}
+        assert set(
+            persons.person_codes(
+                persons.checked_ids(ids, np.zeros((len(ids), 1)))
+            ).tolist()
+        ) == {0}
 
 
-# What looks missing and is an id: all records that have it are those of one person, in whatever form they come.
+# What looks missing and is an id: all records that have it are those of one person, in
+# whatever form they come.
 ONLY_LOOKING_MISSING = {
-    "NaN in tuples": lambda: [("ward", float("nan")), ("ward", np.float64("nan")), ("ward", None), ("ward", "")],
-    "tuples of nothing": lambda: [(None, None), (float("nan"), " "), (np.datetime64("NaT", "s"), Unknown())],
-    "NaN in tuples in tuples": lambda: [(1, ("ward", float("nan"))), ("1", ("ward", float("nan")))],
+    "NaN in tuples": lambda: [
+        ("ward", float("nan")),
+        ("ward", np.float64("nan")),
+        ("ward", None),
+        ("ward", ""),
+    ],
+    "tuples of nothing": lambda: [
+        (None, None),
+        (float("nan"), " "),
+        (np.datetime64("NaT", "s"), Unknown()),
+    ],
+    "NaN in tuples in tuples": lambda: [
+        (1, ("ward", float("nan"))),
+        ("1", ("ward", float("nan"))),
+    ],
     "rows of a structured array": lambda: np.array([(1, np.nan), (1, np.nan)], "i4,f4"),
     "no parts": lambda: [(), ()],
     "NUL": lambda: ["\0", "\0", Text("\0")],
@@ -383,7 +519,17 @@ def test_ids_that_only_look_missing_are_ids(name):
 
 
 def test_tuples_of_other_parts_are_other_persons():
-    ids = [("a", None), ("b", None), ("a", "b"), ("a",), (None, "a"), None, ("a", "nan"), "a", ("a", ("b", None))]
+    ids = [
+        ("a", None),
+        ("b", None),
+        ("a", "b"),
+        ("a",),
+        (None, "a"),
+        None,
+        ("a", "nan"),
+        "a",
+        ("a", ("b", None)),
+    ]
     found = persons.checked_ids(ids, np.zeros((len(ids), 1)))
     assert persons.person_codes(found).tolist() == list(range(len(ids)))
     assert persons.are_missing(found).tolist() == [one is None for one in ids]
@@ -398,7 +544,9 @@ WRONG_IDS = {
     "too many": lambda n: ["Jane Doe"] * (n + 1),
     "two columns": lambda n: np.full((n, 2), "Jane Doe"),
     "one": lambda n: "Jane Doe",
-    "a column that raises": lambda n: pa.Array.from_buffers(pa.string(), 2, pa.array([b"Jane \xff", b"Doe"]).buffers()),
+    "a column that raises": lambda n: pa.Array.from_buffers(
+        pa.string(), 2, pa.array([b"Jane \xff", b"Doe"]).buffers()
+    ),
 }
 
 
@@ -430,8 +578,14 @@ def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", WeakBudgetWarning)
-        model = kind.fit(X, y, given={"groups": ["Jane Doe", "John Roe"] * 6, "ledger": account})
-    for content in (model.to_bytes(), (tmp_path / "ledger.db").read_bytes(), repr(vars(model)).encode()):
+        model = kind.fit(
+            X, y, given={"groups": ["Jane Doe", "John Roe"] * 6, "ledger": account}
+        )
+    for content in (
+        model.to_bytes(),
+        (tmp_path / "ledger.db").read_bytes(),
+        repr(vars(model)).encode(),
+    ):
         assert not any(name in content for name in (b"Jane", b"Roe"))
 
 
@@ -440,7 +594,11 @@ def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
 
 def cap_after_the_sum(patch):
     """Take the records as they are: a cap on what comes out does not bound what a person put in."""
-    patch.setattr(persons, "rows_of_persons", lambda rows, codes, *others: (np.asarray(rows), codes))
+    patch.setattr(
+        persons,
+        "rows_of_persons",
+        lambda rows, codes, *others: (np.asarray(rows), codes),
+    )
 
 
 def weigh_every_record(patch):
@@ -451,7 +609,11 @@ def weigh_every_record(patch):
 def weigh_as_if_orthogonal(patch):
     """Take what the records of a person add for orthogonal: squares of norms add up then."""
     whole = joint._squares
-    patch.setattr(joint, "_squares", lambda *given: ((who, own[[1, 1]]) for who, own in whole(*given)))
+    patch.setattr(
+        joint,
+        "_squares",
+        lambda *given: ((who, own[[1, 1]]) for who, own in whole(*given)),
+    )
 
 
 def mean_of_all_records(patch):
@@ -468,10 +630,16 @@ def sizes_by_records(patch):
     """Let each record of a person count as one in the size of its class."""
 
     def masses(self, held):
-        return queries.STEPS * np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes)
+        return queries.STEPS * np.bincount(
+            held.codes[held.codes >= 0], minlength=self.n_classes
+        )
 
     patch.setattr(queries.ClassCounts, "exact", masses)
-    patch.setattr(queries.LabelCounts, "exact", lambda self, held: queries.STEPS * held.label_sets.sum(axis=0))
+    patch.setattr(
+        queries.LabelCounts,
+        "exact",
+        lambda self, held: queries.STEPS * held.label_sets.sum(axis=0),
+    )
 
 
 def shortfalls_of_all_records(patch):
@@ -479,22 +647,33 @@ def shortfalls_of_all_records(patch):
 
     def of_records(self, held, lattice, weights, offsets, steps):
         blocks = held.blocks(lattice)
-        return queries.SoftmaxGradient(lattice).shortfalls(blocks, held.codes, weights, steps[held.codes].__getitem__)
+        return queries.SoftmaxGradient(lattice).shortfalls(
+            blocks, held.codes, weights, steps[held.codes].__getitem__
+        )
 
     patch.setattr(queries.Shortfalls, "exact", of_records)
     kernel = queries.label_shortfalls
-    whole = lambda *given: kernel(*given[:-1], lambda part: given[-1](part) * 0 + queries.WEIGHT_STEPS)  # noqa: E731
+
+    def whole(*given):
+        return kernel(
+            *given[:-1], lambda part: given[-1](part) * 0 + queries.WEIGHT_STEPS
+        )
+
     patch.setattr(queries, "label_shortfalls", whole)
 
 
 def count_records(patch):
     """Count the records, not the persons."""
-    patch.setattr(WholePersons, "number", lambda self: int(np.count_nonzero(self.codes >= 0)))
+    patch.setattr(
+        WholePersons, "number", lambda self: int(np.count_nonzero(self.codes >= 0))
+    )
 
 
 def hits_of_records(patch):
     """Count the records that examples classify rightly, not the persons."""
-    patch.setattr(WholePersons, "right", lambda self, right: int(np.count_nonzero(right)))
+    patch.setattr(
+        WholePersons, "right", lambda self, right: int(np.count_nonzero(right))
+    )
 
 
 def shrink_nothing(patch):
@@ -502,13 +681,21 @@ def shrink_nothing(patch):
 
     def transform(self, X):
         whole = np.asarray(X)
-        return whole.clip(-127, 127).astype(np.int8) if whole.dtype.kind == "i" else TRANSFORM(self, whole)
+        return (
+            whole.clip(-127, 127).astype(np.int8)
+            if whole.dtype.kind == "i"
+            else TRANSFORM(self, whole)
+        )
 
     patch.setattr(Lattice, "transform", transform)
 
 
 def keep_every_class(patch):
-    patch.setattr(persons, "_most_frequent", lambda numbers, codes, *others: np.ones(len(codes), bool))
+    patch.setattr(
+        persons,
+        "_most_frequent",
+        lambda numbers, codes, *others: np.ones(len(codes), bool),
+    )
 
 
 def choose_the_class_by_everyone(patch):
@@ -542,7 +729,11 @@ NINE = np.tile(X2, (9, 1)), ["b"] * 9
 FAULTS = [
     *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in AS_ROWS),
     # One task of a tree pays for several nodes, which hides a second row.
-    *((keep_every_class, kind, opposite(kind.dim)) for kind in AS_ROWS if kind.variant != "by a tree"),
+    *(
+        (keep_every_class, kind, opposite(kind.dim))
+        for kind in AS_ROWS
+        if kind.variant != "by a tree"
+    ),
     *(
         (fault, kind, alike(kind.dim))
         for fault in (
@@ -555,7 +746,11 @@ FAULTS = [
         )
         for kind in WHOLE
     ),
-    (hits_of_records, BY_NAME["SoftmaxPrototypes from examples add-remove"], alike(DIM)),
+    (
+        hits_of_records,
+        BY_NAME["SoftmaxPrototypes from examples add-remove"],
+        alike(DIM),
+    ),
     (choose_the_class_by_everyone, MEAN, (TIED, NINE, np.arange(11))),
     (shrink_by_everyone, MEAN, (PAIR, NINE, np.arange(11))),
 ]
@@ -581,7 +776,10 @@ def in_three_classes(dim):
 
 TWO_CLASS_FAULTS = [
     *((plan_for_one_class, kind, opposite(kind.dim)) for kind in SEVERAL_ROWS),
-    *((keep_every_class, kind, in_three_classes(kind.dim)) for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])),
+    *(
+        (keep_every_class, kind, in_three_classes(kind.dim))
+        for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])
+    ),
 ]
 
 
@@ -601,7 +799,9 @@ def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeyp
 def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
-    one, two = (kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (1, 2))
+    one, two = (
+        kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (1, 2)
+    )
     assert two.budget == one.budget
     assert two.stays_within_budget()
     assert "a person counts as at most 2 records, each of another class" in str(two)
@@ -611,14 +811,22 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
             grown = second.parameters["noise_std"] / first.parameters["noise_std"]
             assert grown == pytest.approx(2**0.5, rel=1e-9)
         else:
-            assert 2 * second.parameters["epsilon_per_selection"] <= first.parameters["epsilon_per_selection"]
+            assert (
+                2 * second.parameters["epsilon_per_selection"]
+                <= first.parameters["epsilon_per_selection"]
+            )
 
 
-@each([kind for kind in WHOLE if not kind.cls.several_labels])  # of which each is one class to persons
+@each(
+    [kind for kind in WHOLE if not kind.cls.several_labels]
+)  # of which each is one class to persons
 def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
-    some, every = (kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (2, None))
+    some, every = (
+        kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_
+        for k in (2, None)
+    )
     assert some.releases == every.releases
     assert "a person counts as much as one record, whatever their number" in str(every)
     assert "the number of classes that a person counts in (2)" in some.public_inputs
@@ -629,9 +837,13 @@ def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
 def test_selections_for_several_classes_share_a_pure_budget(budget):
     kind = BY_NAME["PublicPrototypes add-remove"]
     X, y = kind.records()
-    guarantee = kind.fit(X, y, budget=budget, given={"groups": ["p", "q"] * 6}, max_classes_per_person=3).guarantee_
+    guarantee = kind.fit(
+        X, y, budget=budget, given={"groups": ["p", "q"] * 6}, max_classes_per_person=3
+    ).guarantee_
     (release,) = guarantee.releases
-    assert release.parameters["epsilon_per_selection"] == pytest.approx(1 / 3, rel=1e-15)
+    assert release.parameters["epsilon_per_selection"] == pytest.approx(
+        1 / 3, rel=1e-15
+    )
     assert guarantee.stays_within_budget()
     assert 1 - 1e-15 <= release.cost["epsilon"] <= 1
 
@@ -639,7 +851,9 @@ def test_selections_for_several_classes_share_a_pure_budget(budget):
 def test_more_classes_than_there_are_cost_no_more():
     X, y = MEAN.records()
     ids = {"groups": ["p", "q"] * 6}
-    three, many = (MEAN.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (3, 50))
+    three, many = (
+        MEAN.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (3, 50)
+    )
     assert three.releases == many.releases
 
 
@@ -650,10 +864,15 @@ class ManyClasses(PersonsParameter, LinearProbe):
 
 @loop("variant", ["", "sampled"])
 def test_sums_in_which_classes_meet_take_one_class_a_person(variant):
-    kind = replace(BY_NAME["LinearProbe add-remove"], entry=Entry("ManyClasses", __name__))
+    kind = replace(
+        BY_NAME["LinearProbe add-remove"], entry=Entry("ManyClasses", __name__)
+    )
     kind = replace(kind, recipe=RECIPES["LinearProbe"][variant])
     X, y = kind.records()
-    with pytest.raises(ParameterError, match="max_classes_per_person must be 1, since not every sum is of one class"):
+    with pytest.raises(
+        ParameterError,
+        match="max_classes_per_person must be 1, since not every sum is of one class",
+    ):
         kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
 
 
@@ -669,7 +888,9 @@ def test_ids_without_an_order_are_refused(ids):
     """A set of them may hold as many as there are rows, and name any person for any row."""
     X, y = MEAN.records()
     assert len(ids) == len(y)
-    with pytest.raises(InputError, match="groups must be one id per row, in the order of the rows"):
+    with pytest.raises(
+        InputError, match="groups must be one id per row, in the order of the rows"
+    ):
         MEAN.fit(X, y, given={"groups": ids})
 
 
@@ -683,8 +904,15 @@ def test_several_classes_a_person_need_persons():
 @settings(max_examples=200)
 def test_a_person_keeps_the_classes_of_most_of_their_records(data):
     """Counted by hand: most rows first, ties by class order."""
-    codes = np.array(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=30)), np.intp)
-    numbers = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(codes), max_size=len(codes))), np.intp)
+    codes = np.array(
+        data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=30)), np.intp
+    )
+    numbers = np.array(
+        data.draw(
+            st.lists(st.integers(0, 3), min_size=len(codes), max_size=len(codes))
+        ),
+        np.intp,
+    )
     k = data.draw(st.integers(1, 5))
     classes, counts, order = persons.classes_of_persons(codes, numbers, 5, k)
     expected = []
@@ -692,17 +920,25 @@ def test_a_person_keeps_the_classes_of_most_of_their_records(data):
         sizes = Counter(codes[numbers == person].tolist())
         kept = sorted(sizes, key=lambda code: (-sizes[code], code))[:k]
         expected += [(person, code, sizes[code]) for code in sorted(kept)]
-    assert [(code, count) for _, code, count in expected] == list(zip(classes.tolist(), counts.tolist(), strict=True))
+    assert [(code, count) for _, code, count in expected] == list(
+        zip(classes.tolist(), counts.tolist(), strict=True)
+    )
     rows = np.split(order, np.cumsum(counts)[:-1])
-    assert [(set(numbers[r]), set(codes[r])) for r in rows] == [({person}, {code}) for person, code, _ in expected]
+    assert [(set(numbers[r]), set(codes[r])) for r in rows] == [
+        ({person}, {code}) for person, code, _ in expected
+    ]
 
 
 # A search
 
 
 def searched(X, y, given, seed=0):
-    estimator = MEAN.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
-    return PrivateSearch(estimator, {"lattice__rotation": [1, 2]}, mean_runs=2, random_state=seed).fit(X, y, **given)
+    estimator = MEAN.make(
+        ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore"
+    )
+    return PrivateSearch(
+        estimator, {"lattice__rotation": [1, 2]}, mean_runs=2, random_state=seed
+    ).fit(X, y, **given)
 
 
 @given(data=st.data())
@@ -717,17 +953,25 @@ def test_a_search_says_that_a_person_is_one_row_of_one_class():
     X, y = MEAN.records(40)
     estimator = SoftmaxPrototypes(ApproxDP(1.0, 1e-6), CLASSES)
     search = PrivateSearch(estimator, {"public": [None]}, mean_runs=2, random_state=0)
-    guarantee = search.fit(X, y, groups=[f"person {i // 8}" for i in range(40)]).guarantee_
+    guarantee = search.fit(
+        X, y, groups=[f"person {i // 8}" for i in range(40)]
+    ).guarantee_
     assert guarantee.neighbours.endswith("a person counts as one record, of one class")
 
 
 def test_a_search_tosses_one_coin_a_person(monkeypatch):
-    tossed, whole = [], search.coins
-    monkeypatch.setattr(search, "coins", lambda n, *others: tossed.append(n) or whole(n, *others))
+    tossed = []
+    whole = search.coins
+    monkeypatch.setattr(
+        search, "coins", lambda n, *others: tossed.append(n) or whole(n, *others)
+    )
     X, y = MEAN.records(40)
     model = searched(X, y, {"groups": [f"person {i // 8}" for i in range(40)]})
     assert tossed == [5]
-    assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (PERSON, PERSON)
+    assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (
+        PERSON,
+        PERSON,
+    )
     assert searched(X, y, {}).guarantee_.unit == "one record"
     assert tossed == [5, 40]
 
@@ -746,14 +990,24 @@ def test_samples_are_of_persons_as_well():
 def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     X, y = MEAN.records(60)
     ids = np.array([f"person {i // 4}" for i in range(60)])
-    seen, whole = [], persons.checked_ids
+    seen = []
+    whole = persons.checked_ids
     monkeypatch.setattr(
-        persons, "checked_ids", lambda groups, *others: seen.append(set(groups)) or whole(groups, *others)
+        persons,
+        "checked_ids",
+        lambda groups, *others: seen.append(set(groups)) or whole(groups, *others),
     )
     estimator = MEAN.make(GaussianDP(3.0))
     with config_context(enable_metadata_routing=True):
         estimator.set_fit_request(groups=True)
-        scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+        scores = cross_val_score(
+            estimator,
+            X,
+            y,
+            cv=GroupKFold(3),
+            params={"groups": ids},
+            error_score="raise",
+        )
     assert len(scores) == len(seen) == 3
     assert [len(groups) for groups in seen] == [10, 10, 10]
     assert not set.intersection(*seen)

@@ -19,7 +19,8 @@ def check_probabilities(kind, path):
     assert probabilities.shape == (len(X), len(model.classes_))
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
     assert np.abs(probabilities.sum(axis=1) - 1).max() < 1e-12
-    # Columns are in the order of classes_: that of the predicted label is the largest, or one of those that are.
+    # Columns are in the order of classes_: that of the predicted label is the largest,
+    # or one of those that are.
     column = np.searchsorted(model.classes_, model.predict(X))
     largest = probabilities.max(axis=1)
     assert (probabilities[np.arange(len(X)), column] == largest).all()
@@ -27,7 +28,11 @@ def check_probabilities(kind, path):
     assert alone.any()
     assert (probabilities.argmax(axis=1) == column)[alone].all()
     # A row's are its own, up to the rounding of matrix products.
-    assert np.allclose(np.concatenate([model.predict_proba(row[None]) for row in X]), probabilities, atol=1e-5)
+    assert np.allclose(
+        np.concatenate([model.predict_proba(row[None]) for row in X]),
+        probabilities,
+        atol=1e-5,
+    )
     model.save(path)
     assert dppl.load(path).predict_proba(X).tobytes() == probabilities.tobytes()
 
@@ -39,7 +44,9 @@ def test_probabilities_say_what_labels_say(kind, tmp_path):
 
 
 def of_the_block(whole):
-    return lambda self, X, **more: whole(self, np.asarray(X) + np.mean(X, axis=0), **more)
+    return lambda self, X, **more: whole(
+        self, np.asarray(X) + np.mean(X, axis=0), **more
+    )
 
 
 def of_other_columns(whole):
@@ -53,7 +60,9 @@ def not_of_one(whole):
 @loop("fault", [of_the_block, of_other_columns, not_of_one])
 @each(SHARED)
 def test_wrong_probabilities_are_noticed(kind, fault, tmp_path, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "predict_proba", fault(EmbeddingClassifier.predict_proba))
+    monkeypatch.setattr(
+        EmbeddingClassifier, "predict_proba", fault(EmbeddingClassifier.predict_proba)
+    )
     with pytest.raises(AssertionError):
         check_probabilities(kind, tmp_path / "m.safetensors")
 
@@ -62,18 +71,26 @@ def check_shares(kind):
     """Probabilities of classes that are not equally frequent are Bayes' rule on those that are."""
     X, y = kind.records(23)
     model = kind.fit(X, y)
-    equal, shares = model.predict_proba(X), np.arange(len(model.classes_)) + 0.5
+    equal = model.predict_proba(X)
+    shares = np.arange(len(model.classes_)) + 0.5
     joint = equal * shares
-    assert np.allclose(model.predict_proba(X, shares=shares), joint / joint.sum(axis=1, keepdims=True))
+    assert np.allclose(
+        model.predict_proba(X, shares=shares), joint / joint.sum(axis=1, keepdims=True)
+    )
     assert np.allclose(model.predict_proba(X, shares=np.full(len(shares), 7)), equal)
     none = np.where(shares == shares[-1], 1.0, 0.0)
     assert (model.predict_proba(X, shares=none) == none).all()
     if model.shares_ is None:
-        with pytest.raises(ParameterError, match="this model released none; give public frequencies"):
+        with pytest.raises(
+            ParameterError, match="this model released none; give public frequencies"
+        ):
             model.predict_proba(X, shares="data")
     else:
         assert model.shares_.sum() == pytest.approx(1)
-        assert np.array_equal(model.predict_proba(X, shares="data"), model.predict_proba(X, shares=model.shares_))
+        assert np.array_equal(
+            model.predict_proba(X, shares="data"),
+            model.predict_proba(X, shares=model.shares_),
+        )
 
 
 @each(ONE_LABEL)
@@ -92,10 +109,16 @@ def test_shares_that_are_no_frequencies_are_refused(kind, shares):
 
 
 @each(ONE_LABEL)
-def test_a_file_that_forgets_how_sharp_scores_are_is_noticed(kind, tmp_path, monkeypatch):
+def test_a_file_that_forgets_how_sharp_scores_are_is_noticed(
+    kind, tmp_path, monkeypatch
+):
     sharpness = kind.cls._sharpness
     # A loaded model has no seed.
-    monkeypatch.setattr(kind.cls, "_sharpness", lambda self: sharpness(self) * (1 if self.random_state is None else 2))
+    monkeypatch.setattr(
+        kind.cls,
+        "_sharpness",
+        lambda self: sharpness(self) * (1 if self.random_state is None else 2),
+    )
     with pytest.raises(AssertionError):
         check_probabilities(kind, tmp_path / "m.safetensors")
 

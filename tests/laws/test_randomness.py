@@ -36,7 +36,9 @@ def sources_of(fit):
 
 def check_sources(kind):
     for seed, source in SOURCES.items():
-        assert sources_of(lambda seed=seed: kind.fit(*kind.records(), random_state=seed)) == {source}
+        assert sources_of(
+            lambda seed=seed: kind.fit(*kind.records(), random_state=seed)
+        ) == {source}
 
 
 @each(SHARED)
@@ -59,16 +61,26 @@ def test_a_seed_that_is_always_there_is_noticed(monkeypatch):
 @pytest.fixture
 def system(monkeypatch):
     """Let the operating system repeat itself; list what it is asked for."""
-    asked, known = [], random.Random()
-    urandom, secrets = randomness_module.os, randomness_module.secrets
-    monkeypatch.setattr(urandom, "urandom", lambda n: asked.append(("bytes", n)) or known.randbytes(n))
-    monkeypatch.setattr(secrets, "randbelow", lambda n: asked.append(("below", n)) or known.randrange(n))
-    monkeypatch.setattr(secrets, "randbits", lambda n: asked.append(("bits", n)) or known.getrandbits(n))
+    asked = []
+    known = random.Random()
+    urandom = randomness_module.os
+    secrets = randomness_module.secrets
+    monkeypatch.setattr(
+        urandom, "urandom", lambda n: asked.append(("bytes", n)) or known.randbytes(n)
+    )
+    monkeypatch.setattr(
+        secrets, "randbelow", lambda n: asked.append(("below", n)) or known.randrange(n)
+    )
+    monkeypatch.setattr(
+        secrets, "randbits", lambda n: asked.append(("bits", n)) or known.getrandbits(n)
+    )
     return asked, known
 
 
 @each(SHARED)
-def test_where_its_random_bytes_repeat_so_do_fits_and_a_seeded_fit_asks_for_none(kind, system):
+def test_where_its_random_bytes_repeat_so_do_fits_and_a_seeded_fit_asks_for_none(
+    kind, system
+):
     asked, known = system
     X, y = kind.records()
     models = []
@@ -102,20 +114,28 @@ def test_a_seed_repeats_a_fit_and_another_gives_other_noise(kind):
 def test_all_system_noise_comes_from_the_operating_system(system):
     """It is asked for 8 bytes a value."""
     asked, known = system
-    X, classes, public = np.ones((3, 6)), ["a", "b", "c"], np.random.default_rng(0).normal(size=(50, 6))
+    X = np.ones((3, 6))
+    classes = ["a", "b", "c"]
+    public = np.random.default_rng(0).normal(size=(50, 6))
     known.seed(0)
     MeanPrototypes(ZCDP(1.0), classes).fit(X, classes)
     assert asked == [("bytes", 8 * 3 * 6)]
     asked.clear()
-    PublicPrototypes(PureDP(1.0), classes, n_prototypes=3, public=PublicData(public)).fit(X, classes)
+    PublicPrototypes(
+        PureDP(1.0), classes, n_prototypes=3, public=PublicData(public)
+    ).fit(X, classes)
     assert {what for what, _ in asked} == {"below", "bits"}
 
 
 def test_selections_are_new_in_every_fit():
     """False alarm: 1e-11. At epsilon 1 each of three sets of 3 of 50 rows has a probability of at most e/19,600."""
-    X, classes, public = np.ones((3, 6)), ["a", "b", "c"], np.random.default_rng(0).normal(size=(50, 6))
+    X = np.ones((3, 6))
+    classes = ["a", "b", "c"]
+    public = np.random.default_rng(0).normal(size=(50, 6))
     first, second = (
-        PublicPrototypes(PureDP(1.0), classes, n_prototypes=3, public=PublicData(public)).fit(X, classes)
+        PublicPrototypes(
+            PureDP(1.0), classes, n_prototypes=3, public=PublicData(public)
+        ).fit(X, classes)
         for _ in range(2)
     )
     assert first.public_indices_.tolist() != second.public_indices_.tolist()

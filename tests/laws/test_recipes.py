@@ -24,7 +24,9 @@ def check_has_recipes(entry):
         f"{entry.name} has no recipe in tests/laws/recipes.py, so no law of privacy is tested for it; add one."
     )
     missing = set(entry.adjacencies) - {kind.adjacency for kind in kinds}
-    assert not missing, f"{entry.name} has no recipe under {missing} in tests/laws/recipes.py; add one."
+    assert not missing, (
+        f"{entry.name} has no recipe under {missing} in tests/laws/recipes.py; add one."
+    )
 
 
 @loop("entry", ENTRIES)
@@ -33,7 +35,9 @@ def test_every_estimator_has_recipes_in_every_relation(entry):
 
 
 def test_an_estimator_without_a_recipe_is_named():
-    with pytest.raises(AssertionError, match="Unheard has no recipe in tests/laws/recipes"):
+    with pytest.raises(
+        AssertionError, match="Unheard has no recipe in tests/laws/recipes"
+    ):
         check_has_recipes(Entry(name="Unheard", module="dppl.prototypes"))
     coinpress = RECIPES["MeanPrototypes"]["coinpress"]
     with pytest.MonkeyPatch.context() as patch:
@@ -50,41 +54,62 @@ def test_recipes_are_of_estimators_that_there_are():
 
 def test_every_classifier_that_is_exported_is_in_the_registry():
     exported = {name for name in dppl.__all__ if hasattr(getattr(dppl, name), "fit")}
-    # A base, and two that fit estimators of the registry; tests of their own hold these to the laws.
+    # A base, and two that fit estimators of the registry; tests of their own hold these
+    # to the laws.
     others = {"Classifier", "PrivateSearch", "PrivateClassifier"}
     assert exported - others == {entry.name for entry in ENTRIES} & exported
     fitted = {name for name in lab.__all__ if hasattr(getattr(lab, name), "fit")}
     # Ceilings promise nothing, and networks are held to the laws by tests of their own.
-    assert {name for name in fitted if not name.startswith("NonPrivate")} - {"FilmEnsemble"} <= set(RECIPES)
+    assert {name for name in fitted if not name.startswith("NonPrivate")} - {
+        "FilmEnsemble"
+    } <= set(RECIPES)
 
 
 def test_every_mechanism_is_watched():
     """Replays see what these read and answer; a mechanism of another kind would go unseen."""
     watched = {RoundedGaussian, SymmetricRoundedGaussian, ExponentialMechanism}
-    made_of_them = {CoinPress}  # and SampledGaussian, whose noise is a rounded Gaussian's
-    kinds = {getattr(mechanisms, name) for name in mechanisms.__all__ if isinstance(getattr(mechanisms, name), type)}
-    assert {kind for kind in kinds if hasattr(kind, "release") or hasattr(kind, "select")} == watched | made_of_them
+    made_of_them = {
+        CoinPress
+    }  # and SampledGaussian, whose noise is a rounded Gaussian's
+    kinds = {
+        getattr(mechanisms, name)
+        for name in mechanisms.__all__
+        if isinstance(getattr(mechanisms, name), type)
+    }
+    assert {
+        kind for kind in kinds if hasattr(kind, "release") or hasattr(kind, "select")
+    } == watched | made_of_them
 
 
 @loop("entry", ENTRIES)
-def test_pure_budgets_are_spent_where_the_registry_says_so_and_refused_with_a_way_out_elsewhere(entry):
+def test_pure_budgets_are_spent_where_the_registry_says_so_and_refused_with_a_way_out_elsewhere(
+    entry,
+):
     for kind in kinds_of(entry):
         fit = lambda kind=kind: kind.fit(*kind.records(), budget=PureDP(1.0))  # noqa: E731
         if entry.pure:
             assert fit().guarantee_.stays_within_budget()
         else:
-            words = "use ApproxDP" if kind.recipe.sampled else "no pure-DP guarantee.*PublicPrototypes"
+            words = (
+                "use ApproxDP"
+                if kind.recipe.sampled
+                else "no pure-DP guarantee.*PublicPrototypes"
+            )
             with pytest.raises(BudgetError, match=words):
                 fit()
 
 
 SEEN = {
-    "huge": lambda X, y: (abs(X) >= 1e300).all(axis=1).any() and (abs(X) < float("inf")).all(),
+    "huge": lambda X, y: (
+        (abs(X) >= 1e300).all(axis=1).any() and (abs(X) < float("inf")).all()
+    ),
     "tiny": lambda X, y: (X.any(axis=1) & (abs(X) < 1e-300).all(axis=1)).any(),
     "NaN": lambda X, y: (X != X).any(),
     "infinite": lambda X, y: (abs(X) == float("inf")).any(),
     "zero": lambda X, y: (~X.any(axis=1)).any(),
-    "duplicate": lambda X, y: len({row.tobytes() for row in X if row.any()}) < sum(X.any(axis=1)),
+    "duplicate": lambda X, y: (
+        len({row.tobytes() for row in X if row.any()}) < sum(X.any(axis=1))
+    ),
     "an empty class among others": lambda X, y: len(set(y)) == 2,
     "one class only": lambda X, y: len(set(y)) == 1 and len(y) > 2,
     "no records": lambda X, y: not y,

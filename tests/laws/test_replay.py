@@ -35,22 +35,30 @@ BY_COINPRESS = [kind for kind in CHARGED if "coinpress" in kind.variant]
 @each()
 def test_records_of_all_kinds_can_be_replaced(kind):
     """Where class sizes are public a record keeps its class; elsewhere it may change it."""
-    assert kind.relabels == (kind.entry.name != "MeanPrototypes" or kind.adjacency == "add-remove")
+    assert kind.relabels == (
+        kind.entry.name != "MeanPrototypes" or kind.adjacency == "add-remove"
+    )
 
 
 @each(CHARGED)
 @given(data=st.data())
 @settings(max_examples=12)
 def test_with_the_same_noise_neighbours_differ_by_the_stated_sensitivity(kind, data):
-    # A strong budget lets a gradient method be sure of its classes, so that residuals are long.
+    # A strong budget lets a gradient method be sure of its classes, so that residuals
+    # are long.
     budgets = [None] if kind in BY_COINPRESS else [None, *kind.budgets, GaussianDP(1e3)]
-    budget, seed = data.draw(st.sampled_from(budgets)), data.draw(st.integers(0, 2**32))
+    budget = data.draw(st.sampled_from(budgets))
+    seed = data.draw(st.integers(0, 2**32))
     replay(kind, data.draw(cases(kind.dim)), budget, seed)
 
 
 def replay_lattice_rows(kind, X, y, row, label, seed=0):
     more, fewer = neighbours((X, y, row, label), kind)
-    compare(kind, *((lattice_table(rows), labels, {}) for rows, labels in (more, fewer)), seed=seed)
+    compare(
+        kind,
+        *((lattice_table(rows), labels, {}) for rows, labels in (more, fewer)),
+        seed=seed,
+    )
 
 
 @each(SHARED_CHARGED)
@@ -58,11 +66,15 @@ def replay_lattice_rows(kind, X, y, row, label, seed=0):
 @settings(max_examples=10)
 def test_lattice_rows_are_not_believed(kind, data):
     """Whatever bytes a file holds that says its rows are lattice rows, a record moves what the statement says."""
-    some = hnp.arrays(np.int8, kind.dim, elements=st.sampled_from([-128, -127, -60, 0, 1, 60, 127]))
+    some = hnp.arrays(
+        np.int8, kind.dim, elements=st.sampled_from([-128, -127, -60, 0, 1, 60, 127])
+    )
     y = data.draw(st.lists(st.sampled_from(CLASSES), max_size=4))
     X = np.array([data.draw(some) for _ in y], np.int8).reshape(len(y), kind.dim)
     label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
-    replay_lattice_rows(kind, X, y, data.draw(some), label, data.draw(st.integers(0, 2**32)))
+    replay_lattice_rows(
+        kind, X, y, data.draw(some), label, data.draw(st.integers(0, 2**32))
+    )
 
 
 def test_lattice_rows_that_are_believed_are_noticed(monkeypatch):
@@ -83,8 +95,17 @@ def count_into_the_model(patch, kind):
 
     def learn(self, measure, setting):
         whole(self, measure, setting)
-        name = next(name for name in ("public_indices_", "coef_", "prototypes_") if name in vars(self))
-        setattr(self, name, getattr(self, name) + np.count_nonzero(np.asarray(measure._counter.records.rows)))
+        name = next(
+            name
+            for name in ("public_indices_", "coef_", "prototypes_")
+            if name in vars(self)
+        )
+        setattr(
+            self,
+            name,
+            getattr(self, name)
+            + np.count_nonzero(np.asarray(measure._counter.records.rows)),
+        )
 
     patch.setattr(kind.cls, "learn", learn)
 
@@ -101,12 +122,18 @@ def test_the_replay_notices_a_count_in_the_model(kind, monkeypatch):
 def plan_for_one_row(patch):
     """Calibrate noise for a record that leaves, where one is replaced."""
     whole = RoundedGaussian.within.__func__
-    half = classmethod(lambda cls, budget, squared, times=1: whole(cls, budget, squared / 4, times))
+    half = classmethod(
+        lambda cls, budget, squared, times=1: whole(cls, budget, squared / 4, times)
+    )
     patch.setattr(RoundedGaussian, "within", half)
 
 
 def halve_the_growth(patch):
-    patch.setattr(SimilarityClip, "sensitivity", property(lambda self: (self.high - self.low) // 2))
+    patch.setattr(
+        SimilarityClip,
+        "sensitivity",
+        property(lambda self: (self.high - self.low) // 2),
+    )
 
 
 def select_for_one(patch):
@@ -133,7 +160,10 @@ def scale_the_noise_by_the_count(patch):
 
     def learn(self, measure, setting):
         paid = measure._paid["sums"]
-        wider = replace(paid.mechanism, noise_std=paid.mechanism.noise_std * len(measure._counter.records.codes))
+        wider = replace(
+            paid.mechanism,
+            noise_std=paid.mechanism.noise_std * len(measure._counter.records.codes),
+        )
         measure._paid = {**measure._paid, "sums": replace(paid, mechanism=wider)}
         whole(self, measure, setting)
 
@@ -164,20 +194,44 @@ OPPOSITE = -EAST[None], ["a"], EAST, "a"
 FULL = np.ones((1, WIDE)), ["a"], np.full(WIDE, -1.0), "a"  # a row becomes its opposite
 FEW = np.ones((2, DIM)), ["a", "a"], EAST, "a"
 PUBLIC = BY_NAME["PublicPrototypes add-remove"].public
-# Of rows in the encoder's own coordinates, which CoinPress clips to a ball and selections to a range.
-OF_SUMS = [kind for kind in CHARGED if not {kind.variant, kind.entry.name} & {"mapped", "PublicPrototypes"}]
+# Of rows in the encoder's own coordinates, which CoinPress clips to a ball and
+# selections to a range.
+OF_SUMS = [
+    kind
+    for kind in CHARGED
+    if not {kind.variant, kind.entry.name} & {"mapped", "PublicPrototypes"}
+]
 OF_SUMS = [kind for kind in OF_SUMS if kind not in BY_COINPRESS]
-DESCENTS = ["LinearProbe", "GlobalAdapt", "AdaMix", "FeatureCovariance", "Newton", "SoftmaxPrototypes"]
+DESCENTS = [
+    "LinearProbe",
+    "GlobalAdapt",
+    "AdaMix",
+    "FeatureCovariance",
+    "Newton",
+    "SoftmaxPrototypes",
+]
 DESCENTS += ["ProjectedPrototypes"]
 FAULTS = [
     *((clip_nothing, str(kind), lone(kind.dim)) for kind in OF_SUMS),
-    *((plan_for_one_row, str(kind), OPPOSITE) for kind in OF_SUMS if kind.adjacency == "replace-one"),
+    *(
+        (plan_for_one_row, str(kind), OPPOSITE)
+        for kind in OF_SUMS
+        if kind.adjacency == "replace-one"
+    ),
     *((pay_for_one_step, f"{name} add-remove", OPPOSITE) for name in DESCENTS),
     (divide_by_counts, "MeanPrototypes add-remove", FEW),
     (scale_the_noise_by_the_count, "MeanPrototypes add-remove", FEW),
     (add_the_exact_sum, "MeanPrototypes coinpress replace-one", FULL),
-    (halve_the_growth, "PublicPrototypes add-remove", (np.zeros((0, DIM)), [], PUBLIC[0], "a")),
-    (select_for_one, "PublicPrototypes replace-one", (PUBLIC[:1].copy(), ["a"], PUBLIC[1], "b")),
+    (
+        halve_the_growth,
+        "PublicPrototypes add-remove",
+        (np.zeros((0, DIM)), [], PUBLIC[0], "a"),
+    ),
+    (
+        select_for_one,
+        "PublicPrototypes replace-one",
+        (PUBLIC[:1].copy(), ["a"], PUBLIC[1], "b"),
+    ),
 ]
 
 

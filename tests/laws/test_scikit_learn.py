@@ -14,7 +14,9 @@ from laws.recipes import FIRST, ONE_LABEL, each
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:Estimator .* does not inherit from:UserWarning"),  # importing it takes seconds
+    pytest.mark.filterwarnings(
+        "ignore:Estimator .* does not inherit from:UserWarning"
+    ),  # importing it takes seconds
 ]
 
 
@@ -39,7 +41,9 @@ class WithPublicRows:
     def fit(self, X, y):
         shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
         if len(shape) == 2 and shape[1]:
-            self.public = PublicData(np.random.default_rng(0).normal(size=(200, shape[1])))
+            self.public = PublicData(
+                np.random.default_rng(0).normal(size=(200, shape[1]))
+            )
         try:
             return super().fit(X, y)
         finally:
@@ -50,7 +54,8 @@ class WithExamples:
     """Examples made up for the width of X and the classes of y."""
 
     def fit(self, X, y):
-        shape, classes = (X.shape if hasattr(X, "shape") else np.asarray(X).shape), np.unique(np.asarray(y))
+        shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+        classes = np.unique(np.asarray(y))
         if len(shape) != 2 or not shape[1]:
             return super().fit(X, y)
         rows = 1 + np.random.default_rng(0).random((2 * len(classes), shape[1]))
@@ -63,27 +68,56 @@ class WithExamples:
 
 def checked(kind):
     """Return an estimator with a generous budget, as the checks compare predictions with labels."""
-    options = {name: value for name, value in kind.recipe.options.items() if name not in ("adjacency", "steps")}
-    options |= {"steps": 5 if kind.recipe.sampled else 10} if "steps" in kind.entry.load()._get_param_names() else {}
-    options |= {"adjacency": kind.adjacency} if "adjacency" in kind.entry.load()._get_param_names() else {}
+    options = {
+        name: value
+        for name, value in kind.recipe.options.items()
+        if name not in ("adjacency", "steps")
+    }
+    options |= (
+        {"steps": 5 if kind.recipe.sampled else 10}
+        if "steps" in kind.entry.load()._get_param_names()
+        else {}
+    )
+    options |= (
+        {"adjacency": kind.adjacency}
+        if "adjacency" in kind.entry.load()._get_param_names()
+        else {}
+    )
     cls = kind.cls
-    mixins = ((True, WithClasses), (kind.recipe.public, WithPublicRows), (kind.entry.name == "AdaMix", WithExamples))
+    mixins = (
+        (True, WithClasses),
+        (kind.recipe.public, WithPublicRows),
+        (kind.entry.name == "AdaMix", WithExamples),
+    )
     for given, mixin in mixins:
         if given:
             name = f"{cls.__name__}{mixin.__name__}"
-            cls = globals().setdefault(name, type(name, (mixin, cls), {"__module__": __name__}))
-    budget = kind.recipe.budget if kind.recipe.sampled else PureDP(100.0) if kind.entry.pure else ZCDP(1e4)
+            cls = globals().setdefault(
+                name, type(name, (mixin, cls), {"__module__": __name__})
+            )
+    budget = (
+        kind.recipe.budget
+        if kind.recipe.sampled
+        else PureDP(100.0)
+        if kind.entry.pure
+        else ZCDP(1e4)
+    )
     return cls(budget, random_state=0, **options)
 
 
 def refused(estimator):
     """Name the checks that predict rows of NaN or zeros, which fits take and predictions refuse.
 
-    And those that give `partial_fit` the class list; it stands in the constructor, and no label is one.
+    And those that give `partial_fit` the class list; it stands in the constructor, and
+    no label is one.
     """
     rows = ("check_estimators_pickle", "check_estimators_dtypes")
     found = dict.fromkeys(rows, "rows without a direction are refused in predictions")
-    checks = ("check_fit_score_takes_y", "check_n_features_in_after_fitting", "check_estimators_partial_fit_n_features")
+    checks = (
+        "check_fit_score_takes_y",
+        "check_n_features_in_after_fitting",
+        "check_estimators_partial_fit_n_features",
+    )
     if hasattr(estimator, "partial_fit"):
         found |= dict.fromkeys(checks, "partial_fit needs a public class list")
     return found
@@ -92,11 +126,15 @@ def refused(estimator):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("kind", ONE_LABEL, ids=str)  # apart, since it takes long
 def test_scikit_learn_finds_a_well_behaved_classifier(kind):
-    from sklearn.utils.estimator_checks import check_estimator  # here, because it takes seconds to import
+    from sklearn.utils.estimator_checks import (
+        check_estimator,
+    )  # here, because it takes seconds to import
 
     estimator = checked(kind)
     expected = refused(estimator)
-    done = check_estimator(estimator, expected_failed_checks=expected, on_skip=None, on_fail="raise")
+    done = check_estimator(
+        estimator, expected_failed_checks=expected, on_skip=None, on_fail="raise"
+    )
     assert len(done) > 50
     passed = {one["check_name"] for one in done if one["status"] == "passed"}
     assert not passed & expected.keys()  # or they need not be expected to fail
@@ -106,7 +144,11 @@ def check_parameters(kind):
     estimator = kind.make()
     X, y = kind.records()
     model = kind.fit(X, y)
-    for again in (clone(estimator), clone(model), pickle.loads(pickle.dumps(estimator))):
+    for again in (
+        clone(estimator),
+        clone(model),
+        pickle.loads(pickle.dumps(estimator)),
+    ):
         assert repr(again.get_params()) == repr(estimator.get_params())
         assert vars(again).keys() == vars(estimator).keys()
         assert again.fit(X, y).to_bytes() == model.to_bytes()
@@ -122,7 +164,11 @@ def test_parameters_come_back_from_clones_and_pickles(kind):
 @each(FIRST)
 def test_a_fit_that_changes_a_parameter_is_noticed(kind, monkeypatch):
     whole = kind.cls._fit
-    monkeypatch.setattr(kind.cls, "_fit", lambda self, *given: whole(self.set_params(unknown_labels="ignore"), *given))
+    monkeypatch.setattr(
+        kind.cls,
+        "_fit",
+        lambda self, *given: whole(self.set_params(unknown_labels="ignore"), *given),
+    )
     with pytest.raises(AssertionError):
         check_parameters(kind)
 

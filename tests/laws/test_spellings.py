@@ -14,14 +14,21 @@ pytestmark = pytest.mark.slow
 @each(SHARED)
 def test_what_is_no_budget_is_refused_by_the_fit(kind):
     for value in (None, 1.0):
-        with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {type(value).__name__}"):
+        with pytest.raises(
+            ParameterError,
+            match=f"budget must be GaussianDP.*got {type(value).__name__}",
+        ):
             kind.cls(value, CLASSES).fit(*kind.records())
 
 
 def said(kind, budget):
     """Return what is released within this budget, and all that is said of it."""
     guarantee = kind.make(budget).plan(kind.dim).guarantee
-    numbers = [guarantee.implied(), words.table(guarantee), guarantee.summary(delta=1e-6)]
+    numbers = [
+        guarantee.implied(),
+        words.table(guarantee),
+        guarantee.summary(delta=1e-6),
+    ]
     by_rates = [guarantee.true_positive_rate(rate) for rate in (1e-6, 0.01, 0.3, 0.999)]
     by_deltas = [guarantee.epsilon(delta) for delta in (1e-12, 1e-6, 0.1)]
     return guarantee.releases, (
@@ -47,7 +54,9 @@ def check_spellings(kind):
     for same, other in others:
         close = [pytest.approx(release.cost, rel=1e-12) for release in same]
         assert [release.cost for release in releases] == close
-        if releases == same:  # to the last digit, which the notions round in their own ways
+        if (
+            releases == same
+        ):  # to the last digit, which the notions round in their own ways
             assert other == first
     return sum(releases == same for same, _ in others)
 
@@ -64,7 +73,9 @@ def test_a_bound_that_follows_from_the_spelling_is_noticed(monkeypatch):
             return 0.5 + (budget["rho"] / 8) ** 0.5
         if "mu" in budget:
             return tradeoff.gaussian_best_guess(budget["mu"])
-        return tradeoff.approximate_best_guess(budget["epsilon"], budget.get("delta", 0.0))
+        return tradeoff.approximate_best_guess(
+            budget["epsilon"], budget.get("delta", 0.0)
+        )
 
     monkeypatch.setattr(Guarantee, "best_guess", from_budget)
     for kind in FIRST:

@@ -11,12 +11,27 @@ from hypothesis import strategies as st
 import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.continual._stream import ContinualClassifier
-from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError
+from dppl.errors import (
+    BudgetExceeded,
+    InputError,
+    ModelFileError,
+    ParameterError,
+    UnknownLabelError,
+)
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ZCDP
 from laws.recipes import CLASSES, each, rows
 from laws.replay import clip_nothing
-from laws.streams import FIRST_OF_TASKS, OF_TASKS, empty, handed_in, learn, replay, stream, streams_of_tasks
+from laws.streams import (
+    FIRST_OF_TASKS,
+    OF_TASKS,
+    empty,
+    handed_in,
+    learn,
+    replay,
+    stream,
+    streams_of_tasks,
+)
 from loops import loop
 
 pytestmark = pytest.mark.slow
@@ -37,7 +52,9 @@ def test_a_record_in_any_task_moves_the_stream_by_the_stated_cost(kind, data):
     tasks = data.draw(streams_of_tasks(kind.dim))
     where = data.draw(st.integers(0, len(tasks) - 1))
     label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
-    budget = data.draw(st.sampled_from([None, QUARTER, GaussianDP(1.3), ApproxDP(2.0, 1e-6)]))
+    budget = data.draw(
+        st.sampled_from([None, QUARTER, GaussianDP(1.3), ApproxDP(2.0, 1e-6)])
+    )
     replay(kind, tasks, where, data.draw(rows(kind.dim)), label, budget)
 
 
@@ -48,7 +65,9 @@ def lone(kind):
 
 def wrapped(patch, kind, change):
     """Let `change(model, codes)` see what a task has released, and the classes of its records."""
-    learn, complete, codes = kind.cls.learn, kind.cls._complete, []
+    learn = kind.cls.learn
+    complete = kind.cls._complete
+    codes = []
 
     def noted(self, measure, setting):
         codes[:] = [measure._counter.records.codes]
@@ -112,8 +131,16 @@ def clip_none(patch, kind):
 
 
 FAULTS = [
-    *((fault, kind) for kind in DISJOINT for fault in (skip_the_empty, count_the_tasks_with_records)),
-    *((fault, kind) for kind in FIRST_OF_TASKS for fault in (learn_what_is_there, weigh_by_size, clip_none)),
+    *(
+        (fault, kind)
+        for kind in DISJOINT
+        for fault in (skip_the_empty, count_the_tasks_with_records)
+    ),
+    *(
+        (fault, kind)
+        for kind in FIRST_OF_TASKS
+        for fault in (learn_what_is_there, weigh_by_size, clip_none)
+    ),
     *((keep_what_is_there, kind) for kind in HEADS),
 ]
 
@@ -128,10 +155,14 @@ def test_the_replay_notices(fault, kind, monkeypatch):
 
 
 @each([kind for kind in ADDING_UP if kind.cls.takes_earlier_records])
-def test_the_replay_notices_that_the_cost_of_later_tasks_is_forgotten(kind, monkeypatch):
+def test_the_replay_notices_that_the_cost_of_later_tasks_is_forgotten(
+    kind, monkeypatch
+):
     case = [empty(kind)] * 3, 0, np.full(kind.dim, 1.2), "b"
     replay(kind, *case)
-    monkeypatch.setattr(ContinualClassifier, "_of_tasks", lambda self, guarantee, n_tasks: guarantee)
+    monkeypatch.setattr(
+        ContinualClassifier, "_of_tasks", lambda self, guarantee, n_tasks: guarantee
+    )
     with pytest.raises(AssertionError):
         replay(kind, *case)
 
@@ -146,9 +177,15 @@ def test_the_statement_is_of_one_task_where_tasks_are_disjoint_and_else_of_all(k
         guarantee = learn(kind, stream(kind, max(n_tasks, 2))[:n_tasks]).guarantee_
         times = n_tasks if kind in ADDING_UP else 1
         squared = sum(Fraction(release.cost["mu"]) ** 2 for release in one.releases)
-        assert times * squared <= Fraction(guarantee.mu) ** 2 <= times * squared * (1 + Fraction(1, 10**9))
+        assert (
+            times * squared
+            <= Fraction(guarantee.mu) ** 2
+            <= times * squared * (1 + Fraction(1, 10**9))
+        )
         assert guarantee.stays_within_budget()
-        assert [release.times for release in guarantee.releases] == [times * release.times for release in one.releases]
+        assert [release.times for release in guarantee.releases] == [
+            times * release.times for release in one.releases
+        ]
     said = " ".join(str(guarantee).split())
     for words in (
         *asdict(kind.make()._relation).values(),
@@ -163,14 +200,23 @@ def test_one_seeded_task_makes_the_stream_unfit_for_release(kind):
     first, second, third = handed_in(kind, stream(kind))
     model = kind.make(random_state=None).partial_fit(*first)
     assert model.guarantee_.fit_for_release
-    assert not model.set_params(random_state=1).partial_fit(*second).guarantee_.fit_for_release
-    assert not model.set_params(random_state=None).partial_fit(*third).guarantee_.fit_for_release
+    assert (
+        not model.set_params(random_state=1)
+        .partial_fit(*second)
+        .guarantee_.fit_for_release
+    )
+    assert (
+        not model.set_params(random_state=None)
+        .partial_fit(*third)
+        .guarantee_.fit_for_release
+    )
 
 
 def check_noise_of_tasks(kind):
     """The answers of the mechanisms on empty tasks are their noise."""
     with pytest.MonkeyPatch.context() as patch:
-        drawn, whole = [], RoundedGaussian.release
+        drawn = []
+        whole = RoundedGaussian.release
 
         def release(self, exact, source):
             drawn.append(whole(self, exact, source) - exact)
@@ -215,12 +261,17 @@ def test_labels_outside_the_classes_of_a_task(kind):
     X, y = kind.records()
     with pytest.raises(UnknownLabelError, match="task_classes"):
         kind.make().partial_fit(X, y, task_classes=["a", "b"])
-    ignoring = kind.make(unknown_labels="ignore").partial_fit(X, y, task_classes=["a", "b"])
+    ignoring = kind.make(unknown_labels="ignore").partial_fit(
+        X, y, task_classes=["a", "b"]
+    )
     kept = kind.make().partial_fit(X[y != "c"], y[y != "c"], task_classes=["a", "b"])
     for name, values in kept._tensors().items():
         assert (ignoring._tensors()[name] == values).all()
-    # A strict task says that all of its records count, and is stopped by one of a class that it may not hold.
-    kind.make(unknown_labels="strict").partial_fit(X[y != "c"], y[y != "c"], task_classes=["a", "b"])
+    # A strict task says that all of its records count, and is stopped by one of a class
+    # that it may not hold.
+    kind.make(unknown_labels="strict").partial_fit(
+        X[y != "c"], y[y != "c"], task_classes=["a", "b"]
+    )
     with pytest.raises(InputError, match="strict wants records that can all be used"):
         kind.make(unknown_labels="strict").partial_fit(X, y, task_classes=["a", "b"])
     with pytest.raises(ParameterError, match="some of the classes") as caught:
@@ -232,16 +283,25 @@ def test_labels_outside_the_classes_of_a_task(kind):
 
 
 @each(FIRST_OF_TASKS)
-def test_every_task_is_charged_and_names_make_disjoint_ones_cost_the_largest(kind, tmp_path):
-    for place, names in enumerate([(None, None, None), ("may", "june", "july")][: 1 + (kind in DISJOINT)]):
+def test_every_task_is_charged_and_names_make_disjoint_ones_cost_the_largest(
+    kind, tmp_path
+):
+    for place, names in enumerate(
+        [(None, None, None), ("may", "june", "july")][: 1 + (kind in DISJOINT)]
+    ):
         ledger = Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0))
         model = kind.make(QUARTER)
         for task, name in zip(handed_in(kind, stream(kind)), names, strict=True):
             model.partial_fit(*task, ledger=ledger, partition=name)
         assert {release["status"] for release in ledger.releases()} == {"released"}
         assert len(ledger.releases()) == 3  # the empty task, too
-        assert ledger.spent()["rho"] == pytest.approx(0.25 if names[0] else 0.75, rel=1e-6)
-        assert model.guarantee_.ledger_entry == "wards, release 1; wards, release 2; wards, release 3"
+        assert ledger.spent()["rho"] == pytest.approx(
+            0.25 if names[0] else 0.75, rel=1e-6
+        )
+        assert (
+            model.guarantee_.ledger_entry
+            == "wards, release 1; wards, release 2; wards, release 3"
+        )
 
 
 def stop(*arguments, **named):
@@ -252,7 +312,8 @@ def check_a_task_that_fails(kind, owner, name, path):
     first, _, third = handed_in(kind, stream(kind))
     ledger = Ledger(path, "wards", ZCDP(0.75))
     model = kind.make(QUARTER).partial_fit(*first, ledger=ledger)
-    before, attributes = model.to_bytes(), dict(vars(model))
+    before = model.to_bytes()
+    attributes = dict(vars(model))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, stop)
         with pytest.raises(KeyboardInterrupt):
@@ -260,22 +321,36 @@ def check_a_task_that_fails(kind, owner, name, path):
     assert model.to_bytes() == before
     assert vars(model) == attributes
     # The charge stays, and trying again is a second release.
-    assert [release["status"] for release in ledger.releases()] == ["released", "charged"]
+    assert [release["status"] for release in ledger.releases()] == [
+        "released",
+        "charged",
+    ]
     model.partial_fit(*third, ledger=ledger)
     assert ledger.spent()["rho"] == pytest.approx(0.75, rel=1e-6)
-    uninterrupted = kind.make(QUARTER).partial_fit(*first).partial_fit(*third)._tensors()
+    uninterrupted = (
+        kind.make(QUARTER).partial_fit(*first).partial_fit(*third)._tensors()
+    )
     for _ in range(2):
-        assert all((model._tensors()[array] == values).all() for array, values in uninterrupted.items())
+        assert all(
+            (model._tensors()[array] == values).all()
+            for array, values in uninterrupted.items()
+        )
         with pytest.raises(BudgetExceeded):
             model.partial_fit(*third, ledger=ledger)
 
 
-FAILURES = [(RoundedGaussian, "release"), (ContinualClassifier, "_complete"), (Ledger, "finish")]
+FAILURES = [
+    (RoundedGaussian, "release"),
+    (ContinualClassifier, "_complete"),
+    (Ledger, "finish"),
+]
 
 
 @loop("owner, name", FAILURES)
 @each(FIRST_OF_TASKS)
-def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(kind, owner, name, tmp_path):
+def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(
+    kind, owner, name, tmp_path
+):
     check_a_task_that_fails(kind, owner, name, tmp_path / "ledger.db")
 
 
@@ -283,7 +358,9 @@ def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(kind, owner
 def test_a_model_that_is_changed_in_place_is_noticed(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("dppl.continual._stream.copy.copy", lambda model: model)
     with pytest.raises((AssertionError, AttributeError)):
-        check_a_task_that_fails(kind, RoundedGaussian, "release", tmp_path / "ledger.db")
+        check_a_task_that_fails(
+            kind, RoundedGaussian, "release", tmp_path / "ledger.db"
+        )
 
 
 @each(FIRST_OF_TASKS)
@@ -297,24 +374,38 @@ def test_a_first_task_that_fails_leaves_no_model(kind):
 
 @each(OF_TASKS)
 def test_a_loaded_model_goes_on_as_if_nothing_had_happened(kind, tmp_path):
-    tasks, path = stream(kind, 4), tmp_path / "m.safetensors"
+    tasks = stream(kind, 4)
+    path = tmp_path / "m.safetensors"
     model = kind.make()
     for number, task in enumerate(handed_in(kind, tasks)):
         model.partial_fit(*task)
         model.save(path, overwrite=True)
-        uninterrupted, model = model, dppl.load(path)
+        uninterrupted = model
+        model = dppl.load(path)
         assert model.n_tasks_ == number + 1
         assert model.to_bytes() == uninterrupted.to_bytes()
-        assert (model.predict(kind.records(seed=9)[0]) == uninterrupted.predict(kind.records(seed=9)[0])).all()
-        model.set_params(random_state=0, public=kind.public_data())  # neither is in the file
+        assert (
+            model.predict(kind.records(seed=9)[0])
+            == uninterrupted.predict(kind.records(seed=9)[0])
+        ).all()
+        model.set_params(
+            random_state=0, public=kind.public_data()
+        )  # neither is in the file
     assert model.to_bytes() == learn(kind, tasks).to_bytes()
 
 
 @loop("n_tasks", [[0], [2, 2], [9]])
 @each([kind for kind in OF_TASKS if kind.entry.name == "ContinualEnsemble"])
-def test_a_file_of_another_number_of_heads_is_refused(kind, n_tasks, tmp_path, monkeypatch):
-    model, whole = learn(kind, stream(kind)), kind.cls._tensors
-    monkeypatch.setattr(kind.cls, "_tensors", lambda self: whole(self) | {"n_tasks": np.array(n_tasks, np.int64)})
+def test_a_file_of_another_number_of_heads_is_refused(
+    kind, n_tasks, tmp_path, monkeypatch
+):
+    model = learn(kind, stream(kind))
+    whole = kind.cls._tensors
+    monkeypatch.setattr(
+        kind.cls,
+        "_tensors",
+        lambda self: whole(self) | {"n_tasks": np.array(n_tasks, np.int64)},
+    )
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError):
         dppl.load(tmp_path / "m.safetensors")
@@ -323,14 +414,21 @@ def test_a_file_of_another_number_of_heads_is_refused(kind, n_tasks, tmp_path, m
 @each(FIRST_OF_TASKS)
 def test_fit_starts_again(kind):
     tasks = stream(kind)
-    assert learn(kind, tasks).fit(*tasks[0]).to_bytes() == learn(kind, tasks[:1]).to_bytes()
+    assert (
+        learn(kind, tasks).fit(*tasks[0]).to_bytes()
+        == learn(kind, tasks[:1]).to_bytes()
+    )
 
 
 @each(OF_TASKS)
 def test_a_task_with_other_parameters_is_refused(kind):
     model = learn(kind, stream(kind)[:1])
     content = model.to_bytes()
-    for name, value in {"budget": ZCDP(0.5), "classes": ["a", "b"], "unknown_labels": "ignore"}.items():
+    for name, value in {
+        "budget": ZCDP(0.5),
+        "classes": ["a", "b"],
+        "unknown_labels": "ignore",
+    }.items():
         before = getattr(model, name)
         with pytest.raises(ParameterError, match=f"{name} must stay"):
             model.set_params(**{name: value}).partial_fit(*kind.records())

@@ -32,8 +32,12 @@ def test_everything_but_the_released_values_is_equal(kind, data):
 def search(X, y):
     """Fit a search for a parameter of a kind."""
     kind = BY_NAME["MeanPrototypes add-remove"]
-    searched = kind.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
-    return PrivateSearch(searched, {"lattice__rotation": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
+    searched = kind.make(
+        ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore"
+    )
+    return PrivateSearch(
+        searched, {"lattice__rotation": [1, 2]}, mean_runs=2, random_state=0
+    ).fit(X, y)
 
 
 @given(case=cases(DIM))
@@ -43,7 +47,13 @@ def test_and_of_a_search_as_well(case):
     assert traces(partial(search, *more)) == traces(partial(search, *fewer))
 
 
-@loop("row", [np.frombuffer(b"\x00\x00\xa0\x7f" * WIDE, np.float32), np.full(WIDE, np.longdouble("1e4000"))])
+@loop(
+    "row",
+    [
+        np.frombuffer(b"\x00\x00\xa0\x7f" * WIDE, np.float32),
+        np.full(WIDE, np.longdouble("1e4000")),
+    ],
+)
 @each(SHARED)
 def test_signalling_nan_and_numbers_beyond_float64_do_not_warn(kind, row):
     row = row[: kind.dim]
@@ -78,7 +88,8 @@ def test_the_length_of_a_record_does_not_matter(kind, scale):
 
 @each(SHARED)
 def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
-    X, y = np.ones((4, kind.dim)), ["a"] * 4
+    X = np.ones((4, kind.dim))
+    y = ["a"] * 4
     original = kind.cls.learn
 
     def keeping(self, measure, setting):

@@ -29,7 +29,14 @@ def unusable(kind, value, n=1):
 def among(kind, X, y, value):
     """Put records that cannot be used before, among and after the others; some have a label that is no class."""
     odd = unusable(kind, value, 4)
-    return np.concatenate([odd[:1], X[:5], odd[1:3], X[5:], odd[3:]]), [y[0], *y[:5], y[-1], "elsewhere", *y[5:], y[0]]
+    return np.concatenate([odd[:1], X[:5], odd[1:3], X[5:], odd[3:]]), [
+        y[0],
+        *y[:5],
+        y[-1],
+        "elsewhere",
+        *y[5:],
+        y[0],
+    ]
 
 
 def check_left_out(kind, wrapped=np.asarray):
@@ -56,7 +63,9 @@ def test_so_it_is_in_a_table_that_streams(kind):
 @each(UNSAMPLED)
 def test_one_that_counts_is_noticed(kind, monkeypatch):
     """As a zero row it may add nothing to sums, but it is a record of its class."""
-    monkeypatch.setattr(reading, "usable_rows", lambda rows: np.ones(rows.shape[0], bool))
+    monkeypatch.setattr(
+        reading, "usable_rows", lambda rows: np.ones(rows.shape[0], bool)
+    )
     with pytest.raises((AssertionError, UnknownLabelError)):
         check_left_out(kind)
 
@@ -72,7 +81,10 @@ def test_what_cannot_be_used_is_so_in_every_dtype(dtype):
     for value in values:
         rows = X.copy()
         rows[3] = value
-        assert kind.fit(rows, y).to_bytes() == kind.fit(np.delete(X, 3, axis=0), np.delete(y, 3)).to_bytes()
+        assert (
+            kind.fit(rows, y).to_bytes()
+            == kind.fit(np.delete(X, 3, axis=0), np.delete(y, 3)).to_bytes()
+        )
 
 
 def test_the_smallest_number_is_a_direction():
@@ -111,7 +123,9 @@ def test_under_replace_one_it_is_a_row_of_zeros(kind):
         expected = kind.fit(zero, y).to_bytes()
     with watched() as others:
         kind.fit(X, y)
-    assert any((one[1] != other[1]).any() for one, other in zip(uses, others, strict=True))
+    assert any(
+        (one[1] != other[1]).any() for one, other in zip(uses, others, strict=True)
+    )
     for value in VALUES:
         rows = X.copy()
         rows[4, -1] = value
@@ -128,14 +142,19 @@ def test_in_a_task_it_is_left_out_too(kind):
     for rows, labels in ((X, y), among(kind, X, y, np.nan)):
         model = kind.make().partial_fit(X, y)
         if kind.cls.takes_earlier_records:
-            rows, labels = np.concatenate([X, rows]), [*y, *labels]
+            rows = np.concatenate([X, rows])
+            labels = [*y, *labels]
         models.append(model.partial_fit(rows, labels))
     assert models[0].to_bytes() == models[1].to_bytes()
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "balanced"])
 def test_a_search_scores_nothing_that_cannot_be_used(scoring):
-    kind = next(kind for kind in KINDS if kind.entry.name == "MeanPrototypes" and kind.adjacency == "add-remove")
+    kind = next(
+        kind
+        for kind in KINDS
+        if kind.entry.name == "MeanPrototypes" and kind.adjacency == "add-remove"
+    )
     X, y = kind.records(60)
     for rows, any_count in ((X, True), (unusable(kind, np.nan, len(X)), False)):
         search = dppl.PrivateSearch(

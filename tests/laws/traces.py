@@ -14,7 +14,15 @@ from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.lattice import Lattice
 
-RELEASED = ("projection_", "prototypes_", "public_indices_", "coef_", "intercept_", "intercepts_", "shares_")
+RELEASED = (
+    "projection_",
+    "prototypes_",
+    "public_indices_",
+    "coef_",
+    "intercept_",
+    "intercepts_",
+    "shares_",
+)
 RELEASED += ("centers_",)
 
 
@@ -36,9 +44,12 @@ def _written():
 @contextlib.contextmanager
 def heard():
     """List what is printed, logged and warned of."""
-    output, log, said = io.StringIO(), io.StringIO(), []
+    output = io.StringIO()
+    log = io.StringIO()
+    said = []
     handler = logging.StreamHandler(log)
-    root, level = logging.getLogger(), logging.getLogger().level
+    root = logging.getLogger()
+    level = logging.getLogger().level
     root.addHandler(handler)
     root.setLevel(0)
     try:
@@ -55,7 +66,11 @@ def heard():
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-        said += [output.getvalue(), log.getvalue(), [str(warning.message) for warning in caught]]
+        said += [
+            output.getvalue(),
+            log.getvalue(),
+            [str(warning.message) for warning in caught],
+        ]
 
 
 def traces(fit):
@@ -64,16 +79,25 @@ def traces(fit):
         model = fit()
     weak = isinstance(model, EmbeddingClassifier) and bool(model.budget.weakness)
     assert said == ["", "", [model.budget.weakness] if weak else []]
-    kept = {name: repr(vars(value) if isinstance(value, Lattice) else value) for name, value in vars(model).items()}
-    if isinstance(model, SoftmaxPrototypes):  # whose centre is released; the name holds its hash
+    kept = {
+        name: repr(vars(value) if isinstance(value, Lattice) else value)
+        for name, value in vars(model).items()
+    }
+    if isinstance(
+        model, SoftmaxPrototypes
+    ):  # whose centre is released; the name holds its hash
         lattice = model.lattice_
-        kept["lattice_"] = repr(vars(lattice) | {"center": lattice.center.shape, "name": len(lattice.name)})
+        kept["lattice_"] = repr(
+            vars(lattice) | {"center": lattice.center.shape, "name": len(lattice.name)}
+        )
     for name in RELEASED:
         if isinstance(getattr(model, name, None), np.ndarray):
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
     if isinstance(model, ContinualPrototypes):  # the numbers of tasks are public
         sums = model.released_
-        kept["released_"] = repr((sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
+        kept["released_"] = repr(
+            (sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape)
+        )
     words = repr(model), model.get_params()
     if isinstance(model, PrivateSearch):
         kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}
@@ -85,4 +109,6 @@ def messages_of(error):
     """Yield the messages of an error and of those that a traceback would show with it."""
     while error is not None:
         yield str(error)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = error.__cause__ or (
+            None if error.__suppress_context__ else error.__context__
+        )

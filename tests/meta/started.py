@@ -1,7 +1,8 @@
 """Commands of pages in forks of one process that has imported everything: a start of each would take seconds.
 
-`python started.py serve SOCKET PROGRAM` waits on a socket; `python started.py ask SOCKET NAME ARGUMENT ...` runs a
-program there with its own arguments, folder, environment and streams, and ends with its exit code.
+`python started.py serve SOCKET PROGRAM` waits on a socket; `python started.py ask
+SOCKET NAME ARGUMENT ...` runs a program there with its own arguments, folder,
+environment and streams, and ends with its exit code.
 """
 
 import atexit
@@ -50,7 +51,8 @@ def _run(connection, size, streams, programs):
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for here, stream in zip(STREAMS, streams, strict=True):
         os.dup2(stream, here)
-    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.stdin = os.fdopen(0)
+    sys.stdout = os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     os.chdir(folder)
     os.environ.clear()
@@ -75,7 +77,9 @@ def run_python():
     """Run the program of `python -c TEXT` or `python -`."""
     text = sys.argv[2] if sys.argv[1] == "-c" else sys.stdin.read()
     del sys.argv[1:]
-    main = sys.modules["__main__"] = types.ModuleType("__main__")  # which files name as the module of a class
+    main = sys.modules["__main__"] = types.ModuleType(
+        "__main__"
+    )  # which files name as the module of a class
     exec(compile(text, "<string>", "exec"), vars(main))
 
 
@@ -100,7 +104,8 @@ if __name__ == "__main__":
     import conftest
 
     exec(
-        "import dppl\n[getattr(dppl, name) for name in dir(dppl)]\nfrom dppl.lab import *", {}
+        "import dppl\n[getattr(dppl, name) for name in dir(dppl)]\nfrom dppl.lab import *",
+        {},
     )  # what is imported late
     library = conftest.torchvision_beside_torch()  # must live as long as its operators
     warnings.simplefilter("error", FutureWarning)

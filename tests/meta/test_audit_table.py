@@ -12,7 +12,9 @@ from dppl.audit import AuditResult
 from dppl.estimators.registry import ENTRIES
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("dppl_tools_audit_table", ROOT / "tools" / "audit_table.py")
+SPEC = importlib.util.spec_from_file_location(
+    "dppl_tools_audit_table", ROOT / "tools" / "audit_table.py"
+)
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 PAGE = (ROOT / "docs" / "api" / "audit.md").read_text(encoding="utf-8")
@@ -21,7 +23,11 @@ PAGE = (ROOT / "docs" / "api" / "audit.md").read_text(encoding="utf-8")
 def rows(page):
     """Return the cells of the table between the markers, without its head."""
     between = page.split(tool.BEGIN)[1].split(tool.END)[0]
-    return [tuple(line.strip("| ").split(" | ")) for line in between.splitlines() if line.startswith("|")][2:]
+    return [
+        tuple(line.strip("| ").split(" | "))
+        for line in between.splitlines()
+        if line.startswith("|")
+    ][2:]
 
 
 def result(configuration, share):
@@ -46,16 +52,23 @@ def test_the_page_holds_a_row_for_every_named_configuration_in_order():
     """Those that follow from recipes come when the table is made again with `python tools/audit_table.py`."""
     found = [row[:3] for row in rows(PAGE)]
     named = {configuration.key for configuration in tool.NAMED}
-    assert found == [one.key for one in tool.CONFIGURATIONS if one.key in named or one.key in found]
+    assert found == [
+        one.key for one in tool.CONFIGURATIONS if one.key in named or one.key in found
+    ]
 
 
 def test_every_estimator_is_audited():
-    audited = {re.match(r"`(\w+)", configuration.method)[1] for configuration in tool.CONFIGURATIONS}
+    audited = {
+        re.match(r"`(\w+)", configuration.method)[1]
+        for configuration in tool.CONFIGURATIONS
+    }
     assert audited >= {entry.name for entry in ENTRIES}
 
 
 def test_no_two_configurations_have_the_same_name():
-    assert len({configuration.key for configuration in tool.CONFIGURATIONS}) == len(tool.CONFIGURATIONS)
+    assert len({configuration.key for configuration in tool.CONFIGURATIONS}) == len(
+        tool.CONFIGURATIONS
+    )
 
 
 def test_no_promise_on_the_page_is_refuted():
@@ -64,15 +77,31 @@ def test_no_promise_on_the_page_is_refuted():
 
 
 def test_a_table_is_rendered_and_replaces_what_stood_there():
-    results = [(configuration, result(configuration, 0.6789)) for configuration in tool.CONFIGURATIONS]
-    page = tool.placed(f"before\n{tool.BEGIN}\noutdated\n{tool.END}\nafter\n", tool.rendered(results))
+    results = [
+        (configuration, result(configuration, 0.6789))
+        for configuration in tool.CONFIGURATIONS
+    ]
+    page = tool.placed(
+        f"before\n{tool.BEGIN}\noutdated\n{tool.END}\nafter\n", tool.rendered(results)
+    )
     assert page.startswith("before\n")
     assert page.endswith("after\n")
     assert "outdated" not in page
-    assert [row[:3] for row in rows(page)] == [configuration.key for configuration in tool.CONFIGURATIONS]
-    assert rows(page)[0][3:] == ("mu ≥ 1.35", "67 %", "event", "1,234", "5.7")  # rounded down
+    assert [row[:3] for row in rows(page)] == [
+        configuration.key for configuration in tool.CONFIGURATIONS
+    ]
+    assert rows(page)[0][3:] == (
+        "mu ≥ 1.35",
+        "67 %",
+        "event",
+        "1,234",
+        "5.7",
+    )  # rounded down
     assert tool.placed(page, tool.rendered(results)) == page
-    assert "confidence 0.999, so all 19 hold at once with at least 0.98." in tool.rendered([results[0]] * 19)
+    assert (
+        "confidence 0.999, so all 19 hold at once with at least 0.98."
+        in tool.rendered([results[0]] * 19)
+    )
 
 
 def test_a_refuted_promise_shows():
@@ -80,14 +109,18 @@ def test_a_refuted_promise_shows():
     assert "**REFUTED**" in tool.rendered([(first, result(first, 1.01))])
 
 
-@pytest.mark.parametrize("page", ["", tool.BEGIN, tool.END + tool.BEGIN, 2 * (tool.BEGIN + tool.END)])
+@pytest.mark.parametrize(
+    "page", ["", tool.BEGIN, tool.END + tool.BEGIN, 2 * (tool.BEGIN + tool.END)]
+)
 def test_a_page_without_markers_is_refused(page):
     with pytest.raises(ValueError, match="once each"):
         tool.placed(page, "table")
 
 
 def test_a_row_is_named_by_what_is_not_the_default():
-    assert tool.fitted(PublicPrototypes(ZCDP(1.0), ["a"], n_prototypes=3, adjacency="replace-one")).key == (
+    assert tool.fitted(
+        PublicPrototypes(ZCDP(1.0), ["a"], n_prototypes=3, adjacency="replace-one")
+    ).key == (
         "`PublicPrototypes(n_prototypes=3)`",
         "replace-one",
         "`ZCDP(rho=1.0)`",
@@ -95,7 +128,11 @@ def test_a_row_is_named_by_what_is_not_the_default():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("configuration", tool.CONFIGURATIONS, ids=lambda configuration: " ".join(configuration.key))
+@pytest.mark.parametrize(
+    "configuration",
+    tool.CONFIGURATIONS,
+    ids=lambda configuration: " ".join(configuration.key),
+)
 def test_every_configuration_runs_and_claims_what_its_row_says(configuration):
     found = configuration.audit(2)
     claimed = configuration.claim.to_dict()[found.parameter]

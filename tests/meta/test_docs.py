@@ -1,11 +1,9 @@
 """What the pages in docs/ name exists: files, tests, commands and options, and their numbers are those of the code."""
 
-import ast
-import io
+import importlib.util
 import json
 import re
 import shlex
-import tokenize
 from functools import partial
 from pathlib import Path
 
@@ -25,18 +23,33 @@ from dppl.statement.words import _percent, _thousandths
 from loops import loop
 
 ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location(
+    "dppl_tools_size", ROOT / "tools" / "size.py"
+)
+size = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(size)
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [
+    line
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 def test_what_is_on_disk_before_what_is_said_exactly():
     page = " ".join((ROOT / "docs" / "ledger.md").read_text(encoding="utf-8").split())
-    assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in page
+    assert (
+        "charge is on disk before any private value enters a mechanism and before noise is drawn"
+        in page
+    )
     for command in ("`dppl fit` the table", "`dppl train` the records"):
         assert f"{command}, " in " ".join(PAGE.split())
 
 
-@loop("name", sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))))
+@loop(
+    "name",
+    sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))),
+)
 def test_named_files_and_tests_exist(name):
     path, _, test = name.partition("::")
     assert (ROOT / path).exists()
@@ -48,37 +61,36 @@ def test_named_sources_exist(name):
     assert (ROOT / "src" / "dppl" / name).exists()
 
 
-def code_lines(text):
-    """Count the lines that hold code, and not docstrings and comments alone."""
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = {token.start[0] for token in tokens if token.string.strip() and token.type != tokenize.COMMENT}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            code -= set(range(node.lineno, node.end_lineno + 1))
-    return len(code)
-
-
-def test_lines_of_code_are_counted_without_docstrings_comments_and_blanks():
-    assert (
-        code_lines('"""Say.\n\nMore.\n"""\n\n# Why.\none = 1  # one\ndef two():\n    """Return."""\n    return (\n2)\n')
-        == 4
+def test_the_table_of_the_trusted_base_names_every_file_and_about_its_tokens():
+    """Of the kernel, and of queries outside it. Within a twentieth, so that a small edit needs no change."""
+    (table,) = re.findall(
+        r"<!-- trusted base: begin -->(.*)<!-- trusted base: end -->", PAGE, re.DOTALL
     )
-
-
-def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
-    """Of the kernel, and of queries outside it. Within 15 lines, so that a small edit needs no change."""
-    (table,) = re.findall(r"<!-- trusted base: begin -->(.*)<!-- trusted base: end -->", PAGE, re.DOTALL)
-    told = {name: int(lines) for name, lines in re.findall(r"^\| `(\S+)` \| (\d+) \|", table, re.MULTILINE)}
+    told = {
+        name: int(tokens)
+        for name, tokens in re.findall(r"^\| `(\S+)` \| (\d+) \|", table, re.MULTILINE)
+    }
     source = ROOT / "src" / "dppl"
     kernel = source / "kernel"
     files = [
         path
         for path in source.rglob("*.py")
-        if kernel in path.parents or path.name == "backward.py" or "HeldRecords" in path.read_text(encoding="utf-8")
+        if kernel in path.parents
+        or path.name == "backward.py"
+        or "HeldRecords" in path.read_text(encoding="utf-8")
     ]
-    found = {path.relative_to(source).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in files}
+    found = {
+        path.relative_to(source).as_posix(): size.measure(
+            path.read_text(encoding="utf-8")
+        )[0]
+        for path in files
+    }
     assert told.keys() == found.keys()
-    assert {name: lines for name, lines in found.items() if abs(lines - told[name]) > 15} == {}
+    assert {
+        name: tokens
+        for name, tokens in found.items()
+        if abs(tokens - told[name]) > max(50, told[name] / 20)
+    } == {}
 
 
 @loop("command", [line for line in COMMANDS if line.startswith("dppl ")])
@@ -92,14 +104,22 @@ def test_commands_and_their_options_exist(command):
 
 
 def test_recipes_exist():
-    recipes = re.findall(r"^([\w-]+)[^\n=]*:\n", (ROOT / "justfile").read_text(encoding="utf-8"), re.MULTILINE)
-    named = re.findall(r"\bjust ([a-z-]+)`", PAGE) + [c.split()[1] for c in COMMANDS if c.startswith("just ")]
+    recipes = re.findall(
+        r"^([\w-]+)[^\n=]*:\n",
+        (ROOT / "justfile").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    named = re.findall(r"\bjust ([a-z-]+)`", PAGE) + [
+        c.split()[1] for c in COMMANDS if c.startswith("just ")
+    ]
     assert len(named) > 1
     assert set(named) <= set(recipes)
 
 
 @pytest.mark.parametrize("from_examples", [False, True], ids=["demo", "train"])
-def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch, capsys, runner):
+def test_the_default_is_recomputed_by_hand(
+    from_examples, tmp_path, monkeypatch, capsys, runner
+):
     """For a model as `dppl demo` releases it, and one with the releases of `dppl train`, which starts from names."""
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -107,7 +127,9 @@ def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch,
     sample = load_sample()
     examples = (sample.X_test[:20], sample.y_test[:20]) if from_examples else ()
     public = PublicData(sample.X_public, *examples)
-    model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, public=public, random_state=0)
+    model = SoftmaxPrototypes(
+        ApproxDP(1, 1e-6), classes=sample.classes, public=public, random_state=0
+    )
     model.fit(sample.X, sample.y).save("dppl-demo/model.safetensors")
     shown = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
     file = tmp_path / "dppl-demo" / "softmax.json"
@@ -119,7 +141,9 @@ def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch,
     assert len(lines) == len(model.guarantee_.releases)
     assert not any("not checked" in line for line in lines)
     statement = json.loads(shown)
-    for release in statement["guarantee"]["releases"]:  # the control: what is wrong is noticed
+    for release in statement["guarantee"][
+        "releases"
+    ]:  # the control: what is wrong is noticed
         for wrong in ("sensitivity", "times"):
             before = release.get(wrong)
             release[wrong] = 2 * release.get(wrong, 1)
@@ -135,16 +159,24 @@ def in_words(guess, power):
 
 
 def test_numbers_of_gaussian_noise_are_those_of_the_code():
-    found = re.findall(r"^\| `(GaussianDP\([\d.]+\))` \| `(ZCDP\([\d.]+\))` \| (.*) \|$", PAGE, re.MULTILINE)
+    found = re.findall(
+        r"^\| `(GaussianDP\([\d.]+\))` \| `(ZCDP\([\d.]+\))` \| (.*) \|$",
+        PAGE,
+        re.MULTILINE,
+    )
     assert len(found) == 4
     for text, concentrated, numbers in found:
         mu = eval(text).mu
         assert eval(concentrated).rho == pytest.approx(mu**2 / 2)
         *epsilons, guess, at_hundredth, at_thousandth = numbers.split(" | ")
         assert [float(epsilon) for epsilon in epsilons] == [
-            float(rounded_up(tradeoff.gaussian_epsilon(mu, delta), 4)) for delta in DELTAS
+            float(rounded_up(tradeoff.gaussian_epsilon(mu, delta), 4))
+            for delta in DELTAS
         ]
-        expected = in_words(tradeoff.gaussian_best_guess(mu), lambda level, mu=mu: tradeoff.gaussian_power(mu, level))
+        expected = in_words(
+            tradeoff.gaussian_best_guess(mu),
+            lambda level, mu=mu: tradeoff.gaussian_power(mu, level),
+        )
         assert [guess, at_hundredth, at_thousandth] == expected
 
 
@@ -154,31 +186,48 @@ def test_numbers_of_a_selection_are_those_of_the_code():
     for text, numbers in found:
         epsilon = eval(text).epsilon
         power = partial(tradeoff.selection_power, epsilon)
-        assert numbers.split(" | ") == in_words(tradeoff.selection_best_guess(epsilon), power)
+        assert numbers.split(" | ") == in_words(
+            tradeoff.selection_best_guess(epsilon), power
+        )
 
 
 def test_the_table_of_concepts_has_the_same_numbers():
     text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-    found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\S+ %) \|$", text, re.MULTILINE)
+    found = re.findall(
+        r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\S+ %) \|$",
+        text,
+        re.MULTILINE,
+    )
     assert len(found) == 4
     for mu, rho, epsilon, guess, rate in found:
         assert float(rho) == pytest.approx(float(mu) ** 2 / 2)
-        assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4))
+        assert float(epsilon) == float(
+            rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4)
+        )
         power = partial(tradeoff.gaussian_power, float(mu))
-        assert [guess, rate] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]
+        assert [guess, rate] == in_words(
+            tradeoff.gaussian_best_guess(float(mu)), power
+        )[:2]
 
 
 def test_the_table_of_names_is_the_registry():
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| `(\w+)` \| `([\w-]+)` \| ([^|]+) \|$", text, re.MULTILINE)
-    assert found == [(entry.name, entry.method, entry.label) for entry in ENTRIES if entry.method]
-    assert all(METHODS[method].label == label for _, method, label in found if method in METHODS)
+    assert found == [
+        (entry.name, entry.method, entry.label) for entry in ENTRIES if entry.method
+    ]
+    assert all(
+        METHODS[method].label == label
+        for _, method, label in found
+        if method in METHODS
+    )
     assert [method for _, method, _ in found[: len(BY_METHOD)]] == list(BY_METHOD)
 
 
 def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
     readme, concepts = (
-        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/concepts.md")
+        " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for name in ("README.md", "docs/concepts.md")
     )
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
     noise = _percent(tradeoff.gaussian_best_guess(exact))
@@ -189,7 +238,8 @@ def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
         in readme
     )
     assert (
-        f"right in at most {noise} of cases for Gaussian noise with delta = 1e-6, in {pure} for a selection" in concepts
+        f"right in at most {noise} of cases for Gaussian noise with delta = 1e-6, in {pure} for a selection"
+        in concepts
     )
     assert f"and in {alone} where nothing but epsilon is known" in concepts
     assert f"epsilon = 1 at delta = 1e-6 is mu = {exact:.3f}" in concepts
@@ -197,21 +247,27 @@ def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
     assert f"together cost epsilon {rounded_up(twice, 3)}" in concepts
 
 
-BUDGET = re.compile(r"--(epsilon|mu|rho) (\S+)(?: --delta (\S+))?|(ApproxDP|GaussianDP|ZCDP|PureDP)\(([^()]*)\)")
+BUDGET = re.compile(
+    r"--(epsilon|mu|rho) (\S+)(?: --delta (\S+))?|(ApproxDP|GaussianDP|ZCDP|PureDP)\(([^()]*)\)"
+)
 # Accounts are for several releases, and an audit sees little of a small budget.
 OTHERS = re.compile(r"dppl (?:ledger|audit) |Ledger\(")
 
 
 def first_budget(code):
     """Return the first budget that a fit or a plan may spend in some code, as (epsilon, delta), or as it is written."""
-    found = BUDGET.search("\n".join(line for line in code.splitlines() if not OTHERS.search(line)))
+    found = BUDGET.search(
+        "\n".join(line for line in code.splitlines() if not OTHERS.search(line))
+    )
     if found is None:
         return None
     option, value, delta, kind, numbers = found.groups()
     if option == "epsilon":
         return float(value), float(delta or 1e-6)
     if kind in ("ApproxDP", "PureDP"):
-        epsilon, delta = ([float(number.rpartition("=")[2]) for number in numbers.split(",")] + [1e-6])[:2]
+        epsilon, delta = (
+            [float(number.rpartition("=")[2]) for number in numbers.split(",")] + [1e-6]
+        )[:2]
         return epsilon, delta
     return found[0]
 
@@ -224,13 +280,26 @@ def first_examples():
     ]
     code = {}
     for path in pages:
-        blocks = re.findall(r"```(?:python|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+        blocks = re.findall(
+            r"```(?:python|console)\n(.*?)```",
+            path.read_text(encoding="utf-8"),
+            re.DOTALL,
+        )
         code[str(path.relative_to(ROOT))] = "\n".join(blocks)
-    for section in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-        name, *blocks = section.partition("\n")[0], *re.findall(r"```\w*\n(.*?)```", section, re.DOTALL)
+    for section in (
+        (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    ):
+        name, *blocks = (
+            section.partition("\n")[0],
+            *re.findall(r"```\w*\n(.*?)```", section, re.DOTALL),
+        )
         code[name] = "\n".join(blocks)
     for path in (ROOT / "src" / "dppl").rglob("*.py"):
-        lines = re.findall(r"^ +>>> (?:model|estimator) = (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        lines = re.findall(
+            r"^ +>>> (?:model|estimator) = (.*)",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
         code[str(path.relative_to(ROOT))] = "\n".join(lines)
     return code
 
@@ -238,11 +307,23 @@ def first_examples():
 def test_first_examples_have_epsilon_1():
     found = {name: first_budget(code) for name, code in first_examples().items()}
     told = {name: budget for name, budget in found.items() if budget is not None}
-    assert {"README.md", "docs/start/texts.md", "dppl fit", "src/dppl/prototypes/softmax.py"} <= set(told)
+    assert {
+        "README.md",
+        "docs/start/texts.md",
+        "dppl fit",
+        "src/dppl/prototypes/softmax.py",
+    } <= set(told)
     assert len(told) > 30
-    assert {name: budget for name, budget in told.items() if budget != (1.0, 1e-6)} == {}
+    assert {
+        name: budget for name, budget in told.items() if budget != (1.0, 1e-6)
+    } == {}
 
 
-@loop("code", ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"])
+@loop(
+    "code",
+    ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"],
+)
 def test_an_example_with_another_budget_is_noticed(code):
-    assert first_budget(f"dppl ledger create l.db --epsilon 2 --delta 1e-6\n{code}") not in (None, (1.0, 1e-6))
+    assert first_budget(
+        f"dppl ledger create l.db --epsilon 2 --delta 1e-6\n{code}"
+    ) not in (None, (1.0, 1e-6))

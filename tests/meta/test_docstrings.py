@@ -1,7 +1,8 @@
 """What the reference shows has complete docstrings of numpydoc; all else a sentence, and prose that says why.
 
-Shown is what a module named in docs/api lists in `__all__`, with the public methods of such classes and of their bases.
-A method that overrides one of its base may say no more than that; the base's section counts.
+Shown is what a module named in docs/api lists in `__all__`, with the public methods of
+such classes and of their bases. A method that overrides one of its base may say no more
+than that; the base's section counts.
 """
 
 import ast
@@ -15,7 +16,9 @@ from loops import loop
 
 ROOT = Path(__file__).parents[2]
 PAGES = (page.read_text("utf-8") for page in (ROOT / "docs/api").glob("*.md"))
-MODULES = sorted(name for page in PAGES for name in re.findall(r"^::: (\S+)", page, re.MULTILINE))
+MODULES = sorted(
+    name for page in PAGES for name in re.findall(r"^::: (\S+)", page, re.MULTILINE)
+)
 SECTION = re.compile(r"^ *[A-Z]\w+( \w+)?\n *---+$", re.MULTILINE)
 
 
@@ -26,26 +29,53 @@ def shown():
             yield [thing]
             for name in dir(thing) if inspect.isclass(thing) else ():
                 if not name.startswith("_") or name == "__call__":
-                    found = [vars(base)[name] for base in thing.__mro__ if name in vars(base)]
-                    yield [getattr(one, "fget", getattr(one, "__func__", one)) for one in found]
+                    found = [
+                        vars(base)[name] for base in thing.__mro__ if name in vars(base)
+                    ]
+                    yield [
+                        getattr(one, "fget", getattr(one, "__func__", one))
+                        for one in found
+                    ]
 
 
 def named(things):
     """Return functions and classes of dppl by module and qualified name."""
-    found = [inspect.unwrap(one) for one in things if inspect.isfunction(one) or inspect.isclass(one)]
-    return {f"{one.__module__}.{one.__qualname__}": one for one in found if one.__module__.startswith("dppl.")}
+    found = [
+        inspect.unwrap(one)
+        for one in things
+        if inspect.isfunction(one) or inspect.isclass(one)
+    ]
+    return {
+        f"{one.__module__}.{one.__qualname__}": one
+        for one in found
+        if one.__module__.startswith("dppl.")
+    }
 
 
 def parameters(function):
-    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+    return [
+        name
+        for name in inspect.signature(function).parameters
+        if name not in ("self", "cls")
+    ]
 
 
 def documented(function):
     """Return the names in the Parameters section."""
-    _, found, rest = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
+    _, found, rest = (inspect.getdoc(function) or "").partition(
+        "Parameters\n----------\n"
+    )
     section = re.split(r"\n\n\w+\n---", rest)[0]
-    heads = [line.split(" : ")[0] for line in section.splitlines() if line and not line.startswith(" ")]
-    return [name.strip().lstrip("*") for head in heads for name in head.split(",")] if found else []
+    heads = [
+        line.split(" : ")[0]
+        for line in section.splitlines()
+        if line and not line.startswith(" ")
+    ]
+    return (
+        [name.strip().lstrip("*") for head in heads for name in head.split(",")]
+        if found
+        else []
+    )
 
 
 SHOWN = list(shown())
@@ -67,12 +97,17 @@ def definitions(node, prefix):
 def test_only_what_is_shown_has_sections():
     """Or what is shown inherits, as parameters that estimators share."""
     public = named(one for several in SHOWN for one in several) | named(
-        base for several in SHOWN if inspect.isclass(several[0]) for base in several[0].__mro__
+        base
+        for several in SHOWN
+        if inspect.isclass(several[0])
+        for base in several[0].__mro__
     )
     for path in (ROOT / "src/dppl").rglob("*.py"):
         module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         for name, node in definitions(ast.parse(path.read_text("utf-8")), f"{module}."):
-            assert name in public or not SECTION.search(ast.get_docstring(node) or ""), name
+            assert name in public or not SECTION.search(
+                ast.get_docstring(node) or ""
+            ), name
 
 
 @loop("name", sorted(FUNCTIONS))
@@ -87,7 +122,11 @@ SHARED = {"unknown_labels", "lattice", "random_state"}
 
 def described(kind):
     """Return what the docstring of a class says of each parameter, its type and default first."""
-    section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\nAttributes")[0]
+    section = (
+        inspect.getdoc(kind)
+        .split("Parameters\n----------\n")[1]
+        .split("\n\nAttributes")[0]
+    )
     entries = re.findall(r"^(\w+) : (.*(?:\n(?:    .*|$))*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 
@@ -105,7 +144,12 @@ def test_documented_defaults_are_those_of_the_constructor(name):
 
 
 def test_shared_parameters_are_documented_in_the_same_words():
-    said = {name: {described(kind).get(name) for kind in ESTIMATORS.values()} - {None} for name in SHARED}
+    said = {
+        name: {described(kind).get(name) for kind in ESTIMATORS.values()} - {None}
+        for name in SHARED
+    }
     for name, texts in said.items():
-        whole = {text for text in texts if " " in text.partition("default=")[2]}  # that of a reader of files is short
+        whole = {
+            text for text in texts if " " in text.partition("default=")[2]
+        }  # that of a reader of files is short
         assert len(whole) == 1, name

@@ -17,7 +17,17 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files", "_fingerprint", "_metadata", "_optional", "_progress", "_tensorfile", "_types", "engines"},
+    {
+        "_validate",
+        "_files",
+        "_fingerprint",
+        "_metadata",
+        "_optional",
+        "_progress",
+        "_tensorfile",
+        "_types",
+        "engines",
+    },
     {"kernel.privacy"},
     {"kernel.lattice"},
     {"kernel.mechanisms"},
@@ -45,7 +55,14 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 MODULES = sorted(SOURCE.rglob("*.py"))
-HEADINGS = ["Unit:", "Relation:", "Released:", "Sensitivity:", "Public inputs:", "Not covered:"]
+HEADINGS = [
+    "Unit:",
+    "Relation:",
+    "Released:",
+    "Sensitivity:",
+    "Public inputs:",
+    "Not covered:",
+]
 
 
 @functools.cache
@@ -76,11 +93,19 @@ def layer_of(name):
 
 @loop("path", [p for p in MODULES if p != SOURCE / "__init__.py"])
 def test_imports_point_downwards(path):
-    told_in_words = path.relative_to(SOURCE).as_posix() in ("kernel/privacy/guarantee.py", "kernel/privacy/ledger.py")
+    told_in_words = path.relative_to(SOURCE).as_posix() in (
+        "kernel/privacy/guarantee.py",
+        "kernel/privacy/ledger.py",
+    )
     for name in imports(path):
-        # What `print` shows of the kernel's data is the only thing that it does not say itself.
-        if name.startswith("dppl.") and not (told_in_words and name == "dppl.statement.words"):
-            assert RANK.get(layer_of(name), 0) <= RANK[layer(path)], f"{path.name} imports {name}"
+        # What `print` shows of the kernel's data is the only thing that it does not say
+        # itself.
+        if name.startswith("dppl.") and not (
+            told_in_words and name == "dppl.statement.words"
+        ):
+            assert RANK.get(layer_of(name), 0) <= RANK[layer(path)], (
+                f"{path.name} imports {name}"
+            )
 
 
 # Name the lab in a string, and import it when they are asked for what is there.
@@ -96,8 +121,14 @@ def test_nothing_depends_on_the_lab():
     for path in MODULES:
         if layer(path) in ("lab", "__init__"):
             continue
-        assert not [name for name in imports(path) if layer_of(f"{name}.") == "lab"], path
-        strings = [node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert not [name for name in imports(path) if layer_of(f"{name}.") == "lab"], (
+            path
+        )
+        strings = [
+            node.value
+            for node in nodes(path)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
         if any(re.fullmatch(r"dppl\.lab[\w.]*", text) for text in strings):
             named.add(path.relative_to(SOURCE).as_posix())
     assert named == NAMES_THE_LAB
@@ -106,7 +137,10 @@ def test_nothing_depends_on_the_lab():
 def test_the_page_for_contributors_lists_these_layers():
     page = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = page.partition("## Where things are")[2].partition("\n## ")[0]
-    rows = [set(re.findall(r"`([\w.]+)`", row)) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
+    rows = [
+        set(re.findall(r"`([\w.]+)`", row))
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    ]
     assert rows == LAYERS
 
 
@@ -118,16 +152,30 @@ def test_the_core_imports_neither_torch_nor_a_web_framework():
     """The service is imported when it is asked for, and needs its extra then; so are configurations of the lab."""
     service = {SOURCE / "serve" / f"{name}.py" for name in ("app", "guard", "requests")}
     service.add(SOURCE / "lab/experiments/grid.py")
-    heavy = {"torch", "fastapi", "flask", "pydantic", "ray", "starlette", "transformers", "uvicorn"}
+    heavy = {
+        "torch",
+        "fastapi",
+        "flask",
+        "pydantic",
+        "ray",
+        "starlette",
+        "transformers",
+        "uvicorn",
+    }
     for path in MODULES:
         used = {name.split(".")[0] for name in imports(path)} & heavy
-        assert used <= ({"fastapi", "pydantic", "starlette"} if path in service else set()), path
+        assert used <= (
+            {"fastapi", "pydantic", "starlette"} if path in service else set()
+        ), path
 
 
 def test_no_module_needs_what_only_the_tests_install():
     """OpenDP above all, which is an oracle of the tests: where they run, importing it would not fail."""
     only_tests = {"opendp", "pytest", "hypothesis", "jsonschema", "onnx", "duckdb"}
-    assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & only_tests
+    assert (
+        not {name.split(".")[0] for path in MODULES for name in imports(path)}
+        & only_tests
+    )
 
 
 def test_only_one_module_draws_noise():
@@ -147,7 +195,10 @@ def test_only_one_module_draws_noise():
     found = set()
     for path in MODULES:
         used = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
-        if used & names or {name.split(".")[0] for name in imports(path)} & {"secrets", "random"}:
+        if used & names or {name.split(".")[0] for name in imports(path)} & {
+            "secrets",
+            "random",
+        }:
             found.add(path.relative_to(SOURCE).as_posix())
     assert found == allowed
 
@@ -208,7 +259,8 @@ ESTIMATORS = [
 
 @loop("estimator", ESTIMATORS)
 def test_every_estimator_states_its_privacy_in_order(estimator):
-    notes = inspect.getdoc(estimator).split("**Privacy.**")[1].split("References")[0]
+    text = " ".join(inspect.getdoc(estimator).split())
+    notes = text.split("**Privacy.**")[1].split("References")[0]
     positions = [notes.find(heading) for heading in HEADINGS]
     assert -1 not in positions
     assert positions == sorted(positions)
@@ -216,7 +268,9 @@ def test_every_estimator_states_its_privacy_in_order(estimator):
 
 @loop("estimator", ESTIMATORS)
 def test_every_parameter_is_documented(estimator):
-    documented = inspect.getdoc(estimator).split("Parameters\n")[1].split("Attributes\n")[0]
+    documented = (
+        inspect.getdoc(estimator).split("Parameters\n")[1].split("Attributes\n")[0]
+    )
     for name in inspect.signature(estimator).parameters:
         assert f"\n{name} : " in documented
 
@@ -225,7 +279,12 @@ def homes(package):
     """Return the module of each name that a package imports when it is first asked for, by its stub."""
     stub = SOURCE.parent.joinpath(*package.split("."), "__init__.pyi")
     body = ast.parse(stub.read_text("utf-8")).body if stub.exists() else []
-    return {alias.name: f"{package}.{node.module}" for node in body if node.module for alias in node.names}
+    return {
+        alias.name: f"{package}.{node.module}"
+        for node in body
+        if node.module
+        for alias in node.names
+    }
 
 
 def imported_at_start(path):
@@ -239,12 +298,21 @@ def imported_at_start(path):
                 yield from statements(ast.iter_child_nodes(node))
             yield node
 
-    names = {".".join(p.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__") for p in MODULES}
+    names = {
+        ".".join(p.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
+        for p in MODULES
+    }
     for node in statements(nodes(path)[0].body):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("dppl"):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in names else homes(node.module).get(alias.name, node.module)
+                yield (
+                    full
+                    if full in names
+                    else homes(node.module).get(alias.name, node.module)
+                )
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
 
@@ -258,7 +326,14 @@ def circle(graph):
             return path[path.index(name) :]
         if name in done:
             return []
-        found = next((one for other in graph.get(name, ()) if (one := visit(other, [*path, name]))), [])
+        found = next(
+            (
+                one
+                for other in graph.get(name, ())
+                if (one := visit(other, [*path, name]))
+            ),
+            [],
+        )
         done.add(name)
         return found
 
@@ -269,7 +344,9 @@ def test_no_files_import_each_other_in_a_circle():
     """A name taken from a package counts as its module where a stub names it, else as the package's `__init__`."""
     graph = {}
     for path in MODULES:
-        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        name = ".".join(
+            path.relative_to(SOURCE.parent).with_suffix("").parts
+        ).removesuffix(".__init__")
         graph[name] = set(imported_at_start(path))
     assert circle(graph) == []
     graph["dppl.kernel.privacy.accounting"].add("dppl.estimators.base")  # the control
@@ -277,20 +354,48 @@ def test_no_files_import_each_other_in_a_circle():
     assert homes("dppl.kernel")["Measure"] == "dppl.kernel.measure"
 
 
-# What holds records, draws noise or adds without it stays in the kernel. Others ask its counter, and take of these
-# rooms ids and tables alone: nothing that adds or draws.
+# What holds records, draws noise or adds without it stays in the kernel. Others ask its
+# counter, and take of these rooms ids and tables alone: nothing that adds or draws.
 PRIVATE = {"records", "outcomes", "persons", "whole_persons", "mechanisms"}
-TAKEN = {"are_missing", "checked_ids", "classes_of_persons", "id_bytes", "ids_of_fit", "person_codes", "texts_apart"}
-TAKEN |= {"CONFIDENCES", "SCORE_EDGES", "TEMPERATURES", "Disagreements", "Guesses", "MostHits", "SignedHits"}
+TAKEN = {
+    "are_missing",
+    "checked_ids",
+    "classes_of_persons",
+    "id_bytes",
+    "ids_of_fit",
+    "person_codes",
+    "texts_apart",
+}
+TAKEN |= {
+    "CONFIDENCES",
+    "SCORE_EDGES",
+    "TEMPERATURES",
+    "Disagreements",
+    "Guesses",
+    "MostHits",
+    "SignedHits",
+}
 TAKEN |= {"Holders", "Part", "Parted", "once_each", "pieces", "private_data"}
-EXACT = {"class_sums", "gram_matrices", "weighted_sum", "SoftmaxGradient", "curvature_sums"}
-# Two files of queries stand outside the kernel: gradients of networks need torch, and projections are one research
-# method's. Cells look at the clipping of CoinPress.
+EXACT = {
+    "class_sums",
+    "gram_matrices",
+    "weighted_sum",
+    "SoftmaxGradient",
+    "curvature_sums",
+}
+# Two files of queries stand outside the kernel: gradients of networks need torch, and
+# projections are one research method's. Cells look at the clipping of CoinPress.
 EXCEPT = {
     # They hand what is said of private test records to the counter.
     "evaluation/comparing.py": {"Outcomes", "Rivals"},
     "evaluation/measuring.py": {"outcomes", "Outcomes", "SeveralOutcomes"},
-    "finetune/gradients.py": {"HeldRecords", "Records", "Randomness", "RoundedGaussian", "SampledGaussian"},
+    "finetune/gradients.py": {
+        "HeldRecords",
+        "Records",
+        "Randomness",
+        "RoundedGaussian",
+        "SampledGaussian",
+    },
     "lab/experiments/cells.py": {"CoinPress"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }
@@ -300,15 +405,24 @@ def private_imports(path):
     """Return what a module imports of records, noise and exact sums."""
     found = set()
     for name in imports(path):
-        inside, last = name.removeprefix("dppl.kernel.").split("."), name.rpartition(".")[2]
-        if name.startswith("dppl.kernel.") and last not in TAKEN and (inside[0] in PRIVATE or last in EXACT):
+        inside = name.removeprefix("dppl.kernel.").split(".")
+        last = name.rpartition(".")[2]
+        if (
+            name.startswith("dppl.kernel.")
+            and last not in TAKEN
+            and (inside[0] in PRIVATE or last in EXACT)
+        ):
             found.add(last)
     return found
 
 
 def test_only_the_kernel_imports_records_noise_and_exact_sums():
     outside = [path for path in MODULES if SOURCE / "kernel" not in path.parents]
-    found = {path.relative_to(SOURCE).as_posix(): private_imports(path) for path in outside}
+    found = {
+        path.relative_to(SOURCE).as_posix(): private_imports(path) for path in outside
+    }
     assert {name: what for name, what in found.items() if what} == EXCEPT
     # The control: the rule sees what the kernel itself imports.
-    assert {"HeldRecords", "Randomness", "RoundedGaussian"} <= private_imports(SOURCE / "kernel" / "queries.py")
+    assert {"HeldRecords", "Randomness", "RoundedGaussian"} <= private_imports(
+        SOURCE / "kernel" / "queries.py"
+    )

@@ -19,7 +19,10 @@ def test_every_case_is_run_and_a_failure_is_named():
     with pytest.raises(AssertionError) as failure:
         check()
     assert ran == [("a", "b", 1), ("c", "d", 1), ("a", "b", 2), ("c", "d", 2)]
-    assert failure.value.__notes__ == ["In the case {'one': \"'c'\", 'more': \"'d'\"}", "In the case {'two': '2'}"]
+    assert failure.value.__notes__ == [
+        "In the case {'one': \"'c'\", 'more': \"'d'\"}",
+        "In the case {'two': '2'}",
+    ]
 
 
 def test_each_case_has_a_folder_and_patches_of_its_own(tmp_path, monkeypatch):

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("dppl_tools_mutate", ROOT / "tools" / "mutate.py")
+SPEC = importlib.util.spec_from_file_location(
+    "dppl_tools_mutate", ROOT / "tools" / "mutate.py"
+)
 mutate = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(mutate)
 
@@ -53,14 +55,26 @@ def test_every_fault_applies_to_one_place():
 
 def test_every_fault_names_tests_that_exist():
     def has(path, keyword):
-        return re.search(rf"^def test_\w*{keyword}", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        return re.search(
+            rf"^def test_\w*{keyword}",
+            (ROOT / path).read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
 
-    assert not [(one.name, path) for one in mutate.MUTANTS for path in one.tests if not has(path, one.keyword)]
+    assert not [
+        (one.name, path)
+        for one in mutate.MUTANTS
+        for path in one.tests
+        if not has(path, one.keyword)
+    ]
 
 
 @pytest.mark.slow
 def test_no_two_faults_are_the_same():
-    for key in (lambda mutant: mutant.name, lambda mutant: (mutant.find(), mutant.number, mutant.old, mutant.new)):
+    for key in (
+        lambda mutant: mutant.name,
+        lambda mutant: (mutant.find(), mutant.number, mutant.old, mutant.new),
+    ):
         assert len({key(mutant) for mutant in mutate.MUTANTS}) == len(mutate.MUTANTS)
 
 
@@ -68,17 +82,41 @@ def test_no_two_faults_are_the_same():
     ("change", "old", "new"),
     [
         ("LIMIT: 4 => 5", "LIMIT = 4", "LIMIT = 5"),
-        ("Bag.take: $a > 1 and $b => $b and $a >= 1", "count > 1 and twice:", "twice and count >= 1:"),
+        (
+            "Bag.take: $a > 1 and $b => $b and $a >= 1",
+            "count > 1 and twice:",
+            "twice and count >= 1:",
+        ),
         ("a.b.Bag.take: check(...) => pass", "check(one, count, twice=twice)", "pass"),
-        ("Bag.take: check(..., twice=$x) => check(...)", "(one, count, twice=twice)", "(one, count)"),
-        ("Bag.take: check($a, ...) => check($a, 7, **...)", "check(one, count", "check(one, 7, count"),
+        (
+            "Bag.take: check(..., twice=$x) => check(...)",
+            "(one, count, twice=twice)",
+            "(one, count)",
+        ),
+        (
+            "Bag.take: check($a, ...) => check($a, 7, **...)",
+            "check(one, count",
+            "check(one, 7, count",
+        ),
         ("Bag.take: [$x, ..., $n] => [...]", "[one, *[1], count]", "[*[1]]"),
-        ('Bag.take: {**..., "many": $m, **...} => {**..., **...}', '"many": [one, *[1], count], ', ""),
+        (
+            'Bag.take: {**..., "many": $m, **...} => {**..., **...}',
+            '"many": [one, *[1], count], ',
+            "",
+        ),
         ("Bag.take: if $c: ... => while $c: ...", "if count", "while count"),
-        ("Bag.take: $c = 2 * $c => $c = $c; $c = 3", "count = 2 * count", "count = count; count = 3"),
+        (
+            "Bag.take: $c = 2 * $c => $c = $c; $c = 3",
+            "count = 2 * count",
+            "count = count; count = 3",
+        ),
         ("Bag.take #3: one => None", "[one", "[None"),
         ("b.take: max => min", "max(", "min("),
-        ("b.take:\n    return $x\n    =>\n    one = LIMIT\n    return $x", "return max", "one = LIMIT; return max"),
+        (
+            "b.take:\n    return $x\n    =>\n    one = LIMIT\n    return $x",
+            "return max",
+            "one = LIMIT; return max",
+        ),
     ],
 )
 def test_a_change(change, old, new, tmp_path):
@@ -108,11 +146,27 @@ def test_a_fault_that_does_not_fit_is_noticed(change, message, tmp_path):
     ("status", "output", "expected"),
     [
         (0, "3 passed in 1s\n", (mutate.SURVIVED, "")),
-        (1, ".F\nFAILED a/b.py::test_c[1 x] - assert 0\n1 failed\n", (mutate.KILLED, "a/b.py::test_c[1 x]")),
-        (1, "ERROR a/b.py::test_c - ValueError\n1 error\n", (mutate.KILLED, "a/b.py::test_c")),
+        (
+            1,
+            ".F\nFAILED a/b.py::test_c[1 x] - assert 0\n1 failed\n",
+            (mutate.KILLED, "a/b.py::test_c[1 x]"),
+        ),
+        (
+            1,
+            "ERROR a/b.py::test_c - ValueError\n1 error\n",
+            (mutate.KILLED, "a/b.py::test_c"),
+        ),
         (1, "FAILED a/b.py::test_c\n", (mutate.KILLED, "a/b.py::test_c")),
-        (2, "ERROR a/b.py - ImportError\n1 error\n", (mutate.BROKEN, "pytest ended with status 2: 1 error")),
-        (5, "9 deselected\n", (mutate.BROKEN, "pytest ended with status 5: 9 deselected")),
+        (
+            2,
+            "ERROR a/b.py - ImportError\n1 error\n",
+            (mutate.BROKEN, "pytest ended with status 2: 1 error"),
+        ),
+        (
+            5,
+            "9 deselected\n",
+            (mutate.BROKEN, "pytest ended with status 5: 9 deselected"),
+        ),
         (-9, "", (mutate.BROKEN, "pytest ended with status -9: ")),
     ],
 )

@@ -24,10 +24,18 @@ def literals(hint):
     return set().union(*map(literals, typing.get_args(hint)))
 
 
-@pytest.mark.parametrize("kind", [*ESTIMATORS, PrivateSearch, PrivateClassifier], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [*ESTIMATORS, PrivateSearch, PrivateClassifier],
+    ids=lambda kind: kind.__name__,
+)
 def test_a_default_text_of_a_constructor_is_of_a_literal_type(kind):
     checked = 0
-    hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else typing.get_type_hints(kind.__init__)
+    hints = (
+        typing.get_type_hints(kind)
+        if dataclasses.is_dataclass(kind)
+        else typing.get_type_hints(kind.__init__)
+    )
     for name, parameter in inspect.signature(kind).parameters.items():
         if isinstance(parameter.default, str) and hints[name] is not typing.Any:
             assert parameter.default in literals(hints[name]), name
@@ -44,7 +52,10 @@ def test_tuples_that_validate_are_those_of_the_types():
     assert set(ADJACENCIES) == set(NEIGHBOURS) == literals(Adjacency)
     assert literals(Rows) == set(ROWS)
     assert literals(Method) == set(BY_METHOD)
-    assert literals(typing.get_type_hints(planning.plan_budget)["method"]) == {"auto", *BY_METHOD}
+    assert literals(typing.get_type_hints(planning.plan_budget)["method"]) == {
+        "auto",
+        *BY_METHOD,
+    }
 
 
 def test_what_users_choose_among_has_ten_parameters_at_most():

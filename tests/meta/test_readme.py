@@ -32,11 +32,15 @@ def page(name):
 
 def test_ci_runs_the_test_command_of_the_readme():
     assert f"```console\n{TEST_COMMAND}\n```" in README
-    assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (
+        ROOT / ".ci" / "run"
+    ).read_text(encoding="utf-8")
 
 
 def test_ci_names_tests_that_exist():
-    names = re.findall(r"\btests/[\w/.]+", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    names = re.findall(
+        r"\btests/[\w/.]+", (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    )
     assert len(names) > 5
     assert all((ROOT / name).exists() for name in names)
 
@@ -49,21 +53,46 @@ def test_what_is_skipped_is_named_so_that_ci_can_run_it_later(tmp_path):
         "@pytest.mark.parametrize('one', ['a b', '::1'])\n"
         "def test_there(one): pytest.importorskip('later')\n"
     )
-    (tmp_path / "test_whole.py").write_text("import pytest\npytest.importorskip('later')\ndef test(): pass\n")
+    (tmp_path / "test_whole.py").write_text(
+        "import pytest\npytest.importorskip('later')\ndef test(): pass\n"
+    )
 
     def run(*arguments):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", "-c", "none.ini"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "conftest",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "none.ini",
+        ]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src"), str(tmp_path))),
+            "PYTHONPATH": os.pathsep.join(
+                (str(ROOT / "tests"), str(ROOT / "src"), str(tmp_path))
+            ),
         }
-        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     (tmp_path / "none.ini").touch()
     assert "1 passed, 3 skipped" in run("--skipped-into", "skipped", "-n", "1")
-    names = {"test_some.py::test_there[a b]", "test_some.py::test_there[::1]", "test_whole.py"}
+    names = {
+        "test_some.py::test_there[a b]",
+        "test_some.py::test_there[::1]",
+        "test_whole.py",
+    }
     assert set((tmp_path / "skipped").read_text().splitlines()) == names
     (tmp_path / "later.py").touch()
     assert "3 passed" in run("@skipped")
@@ -76,7 +105,9 @@ def test_the_readme_is_read_in_minutes():
 def as_pasted(text):
     """Return the commands and programs of a page as one script of bash, without what installs."""
     script = ["set -e"]
-    for language, block in re.findall(r"```(console|python)\n(.*?)```", text, re.DOTALL):
+    for language, block in re.findall(
+        r"```(console|python)\n(.*?)```", text, re.DOTALL
+    ):
         if TEST_COMMAND in block:
             continue
         if language == "python":
@@ -91,7 +122,13 @@ def as_pasted(text):
 def pasted(tmp_path_factory, environment):
     """Paste the README in one shell, in an empty folder; return what it printed, and the folder."""
     folder = tmp_path_factory.mktemp("pasted")
-    ran = subprocess.run(["bash", "-c", as_pasted(README)], cwd=folder, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(
+        ["bash", "-c", as_pasted(README)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout, folder
 
@@ -99,9 +136,12 @@ def pasted(tmp_path_factory, environment):
 @pytest.mark.slow
 def test_the_readme_runs_as_pasted(pasted):
     printed, folder = pasted
-    # Ten classes of 64 digits at epsilon 1: 0.94, with a standard deviation of 0.014 over 40 seeds.
+    # Ten classes of 64 digits at epsilon 1: 0.94, with a standard deviation of 0.014
+    # over 40 seeds.
     assert float(re.search(r"^(0\.\d{6,})$", printed, re.MULTILINE)[1]) > 0.8
-    assert "Differentially private: epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in printed
+    assert (
+        "Differentially private: epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in printed
+    )
     assert (folder / "model.safetensors").stat().st_size > 500
 
 
@@ -126,14 +166,21 @@ def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     exec(compile("\n".join(several), "continual.md", "exec"), names)
     assert all(len(names["sample"].y[rows]) for rows in names["quarters"].values())
     assert "epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "model.safetensors",
+        "correlated.safetensors",
+        "wards.db",
+    }
 
 
 @loop("name", EVERY_PAGE)
 def test_programs_import_what_there_is(name):
     for program in blocks(page(name), "python"):
         for node in ast.walk(ast.parse(program)):
-            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "dppl":
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module.partition(".")[0] == "dppl"
+            ):
                 module = importlib.import_module(node.module)
                 assert {alias.name for alias in node.names} <= set(dir(module))
 
@@ -150,11 +197,21 @@ def test_commands_and_their_options_exist(name):
         assert {word for word in words if word.startswith("--")} <= known
 
 
-@loop("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
+@loop(
+    "name",
+    sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))),
+)
 def test_options_that_are_named_exist(name):
     folders = ("cli", "lab/commands")
-    paths = [path for folder in folders for path in (ROOT / "src" / "dppl" / folder).glob("*.py")]
+    paths = [
+        path
+        for folder in folders
+        for path in (ROOT / "src" / "dppl" / folder).glob("*.py")
+    ]
     sources = " ".join(path.read_text(encoding="utf-8") for path in paths)
-    # An option is called as a field of a request is (`for_` is --for), or named where typer makes it of a parameter.
-    field = re.compile(rf"^    {name.removeprefix('--').replace('-', '_')}_?: ", re.MULTILINE)
+    # An option is called as a field of a request is (`for_` is --for), or named where
+    # typer makes it of a parameter.
+    field = re.compile(
+        rf"^    {name.removeprefix('--').replace('-', '_')}_?: ", re.MULTILINE
+    )
     assert name == "--help" or f'"{name}"' in sources or field.search(sources)

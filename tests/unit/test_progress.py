@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import tqdm
 
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import (
+    ApproxDP,
+    GaussianDP,
+    MeanPrototypes,
+    PrivateSearch,
+    PublicData,
+    PublicPrototypes,
+    SoftmaxPrototypes,
+)
 from dppl import _progress as progress_module
 from dppl._progress import hidden, progress, steps
 from dppl.kernel import selection as public_module
@@ -95,8 +103,14 @@ def test_work_that_is_paid_for_does_not_end_because_nobody_can_be_shown_it(monke
 def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
     for kernel in (True, False):
         shell = SimpleNamespace(kernel=None) if kernel else SimpleNamespace()
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-        monkeypatch.setitem(sys.modules, "tqdm.notebook", SimpleNamespace(tqdm="bar of a notebook"))
+        monkeypatch.setitem(
+            sys.modules,
+            "IPython",
+            SimpleNamespace(get_ipython=lambda shell=shell: shell),
+        )
+        monkeypatch.setitem(
+            sys.modules, "tqdm.notebook", SimpleNamespace(tqdm="bar of a notebook")
+        )
         assert progress_module._bar() == ("bar of a notebook" if kernel else None)
 
 
@@ -104,7 +118,9 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
 def test_neighbours_and_data_of_other_sizes_show_the_same(shown, monkeypatch, method):
     monkeypatch.setattr(public_module, "PUBLIC_ROWS", 8)
     rng = np.random.default_rng(0)
-    X, y, public = rng.normal(size=(60, 8)), rng.integers(0, 2, 60), rng.normal(size=(96, 8))
+    X = rng.normal(size=(60, 8))
+    y = rng.integers(0, 2, 60)
+    public = rng.normal(size=(96, 8))
 
     def fit(n):
         shown.clear()
@@ -118,7 +134,8 @@ def test_neighbours_and_data_of_other_sizes_show_the_same(shown, monkeypatch, me
 
 def test_a_search_shows_nothing_as_the_number_of_its_runs_is_secret(shown):
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 8)), rng.integers(0, 2, 60)
+    X = rng.normal(size=(60, 8))
+    y = rng.integers(0, 2, 60)
     SoftmaxPrototypes(ApproxDP(8.0, 1e-6), [0, 1]).fit(X, y)
     assert shown
     shown.clear()

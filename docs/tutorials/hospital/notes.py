@@ -52,7 +52,13 @@ OPENINGS = [
     "Outpatient clinic.",
     "Letter of discharge.",
 ]
-CLOSINGS = ["Next visit in four weeks.", "No further questions.", "Laboratory is pending.", "The patient agrees.", ""]
+CLOSINGS = [
+    "Next visit in four weeks.",
+    "No further questions.",
+    "Laboratory is pending.",
+    "The patient agrees.",
+    "",
+]
 
 
 def main() -> None:
@@ -71,8 +77,12 @@ def main() -> None:
             for _ in range(draw.choice([1, 2, 3])):
                 said = draw.sample(has, draw.randint(1, len(has)))
                 sentences = [draw.choice(SENTENCES[code]) for code in said]
-                text = " ".join([draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]).strip()
-                sheet.write_row(row, 0, [f"P{patient:04}", text, ";".join(sorted(said))])
+                text = " ".join(
+                    [draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]
+                ).strip()
+                sheet.write_row(
+                    row, 0, [f"P{patient:04}", text, ";".join(sorted(said))]
+                )
                 row += 1
 
 

@@ -28,19 +28,22 @@ class AuditResult:
     method : str
         What was audited.
     notion : str
-        Notion of the claim: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
+        Notion of the claim: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or
+        ``"approximate DP"``.
     parameter : {"mu", "epsilon", "rho"}
         What `claimed`, `lower_bound` and `provable` are values of.
     claimed : float
     lower_bound : float
         At most the true value, with the stated confidence.
     provable : float
-        The largest bound that so many runs can prove. Below the claim, an audit can refute nothing.
+        The largest bound that so many runs can prove. Below the claim, an audit can
+        refute nothing.
     delta : float
         Where epsilon is compared; 0 for Gaussian DP and zCDP.
     bound : {"gaussian", "event"}
-        ``"gaussian"`` tests the claim of a mu by the error rates of one event; at a delta it is the epsilon that this
-        mu implies. ``"event"`` tests a rho or an epsilon itself.
+        ``"gaussian"`` tests the claim of a mu by the error rates of one event; at a
+        delta it is the epsilon that this mu implies. ``"event"`` tests a rho or an
+        epsilon itself.
     confidence : float
     runs : int
         Fits with the canary, and as many without.
@@ -81,7 +84,9 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the samples, JSON-ready."""
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "samples"}
+        content = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name != "samples"
+        }
         return {**content, "violation": self.violation}
 
     def __str__(self) -> str:
@@ -109,8 +114,8 @@ def audit(
     Parameters
     ----------
     estimator : EmbeddingClassifier
-        Its parameters; it is not fitted itself. Every fit draws fresh noise from the operating system, whatever its
-        `random_state`.
+        Its parameters; it is not fitted itself. Every fit draws fresh noise from the
+        operating system, whatever its `random_state`.
     data : Records
         With `groups` to audit the promise to a person.
     canary : Canary
@@ -118,10 +123,11 @@ def audit(
     runs : int
         Fits with the canary, and as many without; at least 2.
     confidence : float, default=0.95
-        Probability with which the bound holds. An audit of a true claim refutes it with at most 1 - confidence.
+        Probability with which the bound holds. An audit of a true claim refutes it with
+        at most 1 - confidence.
     delta : float, default=None
-        Compare epsilon at this delta. None compares mu if all releases are Gaussian, and else what the budget names:
-        rho, epsilon, or epsilon at its delta.
+        Compare epsilon at this delta. None compares mu if all releases are Gaussian,
+        and else what the budget names: rho, epsilon, or epsilon at its delta.
     progress : callable, default=None
         Called after every fit.
 
@@ -155,21 +161,34 @@ def audit(
             # A copy of the unfitted template: no run sees what another left behind.
             model = copy(template).fit(rows.view(), labels, **groups)
         guarantees[:] = [model.guarantee_]
-        return canary.statistic(asked if isinstance(canary.statistic, Likelihood | Selected) else model)
+        return canary.statistic(
+            asked if isinstance(canary.statistic, Likelihood | Selected) else model
+        )
 
     samples, seconds = _sample(release, runs, progress)
     (guarantee,) = guarantees
-    # The sharpest claim: the mu of Gaussian releases, and else the budget, or the epsilon at `delta`.
-    claim = guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
-    if guarantee.mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
+    # The sharpest claim: the mu of Gaussian releases, and else the budget, or the
+    # epsilon at `delta`.
+    claim = (
+        guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
+    )
+    if guarantee.mu is not None and not any(
+        "epsilon" in release.cost for release in guarantee.releases
+    ):
         claim = GaussianDP(guarantee.mu)
     at = delta if isinstance(claim, GaussianDP) else None
-    result = _compare(samples, claim, at, confidence, method=type(estimator).__name__, seconds=seconds)
+    result = _compare(
+        samples, claim, at, confidence, method=type(estimator).__name__, seconds=seconds
+    )
     return replace(result, unit=guarantee.unit)
 
 
 def audit_release(
-    release: Callable[[bool], float], claim: Budget, *, runs: int, confidence: float = 0.95
+    release: Callable[[bool], float],
+    claim: Budget,
+    *,
+    runs: int,
+    confidence: float = 0.95,
 ) -> AuditResult:
     """Audit any release: ``release(True)`` and ``release(False)`` run it on neighbours and return a statistic."""
     samples, seconds = _sample(release, runs, None)
@@ -182,8 +201,11 @@ def _sample(
     """Return the statistic of all runs with and without the canary, and the seconds that they took."""
     _validate.positive_integer(runs=runs)
     if runs < 2:
-        raise ParameterError(f"runs must be at least 2, half to choose the event and half to count it; got {runs!r}.")
-    started, samples = time.perf_counter(), np.empty((runs, 2))
+        raise ParameterError(
+            f"runs must be at least 2, half to choose the event and half to count it; got {runs!r}."
+        )
+    started = time.perf_counter()
+    samples = np.empty((runs, 2))
     for run in samples:
         for column, include in enumerate((True, False)):
             run[column] = release(include)
@@ -193,17 +215,27 @@ def _sample(
 
 
 def _compare(
-    samples: tuple[Float, Float], claim: Budget, delta: float | None, confidence: float, **rest: Any
+    samples: tuple[Float, Float],
+    claim: Budget,
+    delta: float | None,
+    confidence: float,
+    **rest: Any,
 ) -> AuditResult:
-    gaussian, runs = isinstance(claim, GaussianDP), len(samples[0])
+    gaussian = isinstance(claim, GaussianDP)
+    runs = len(samples[0])
     claim = claim if delta is None else claim.to_approx(delta)
     delta = claim.delta if isinstance(claim, ApproxDP) else 0.0
     parameter, claimed = next(iter(claim.to_dict().items()))
-    tested: bounds.Parameter = "mu" if gaussian else "rho" if isinstance(claim, ZCDP) else "epsilon"
+    tested: bounds.Parameter = (
+        "mu" if gaussian else "rho" if isinstance(claim, ZCDP) else "epsilon"
+    )
     event_delta = 0.0 if gaussian else delta
-    lower = bounds.lower_bound(*samples, parameter=tested, delta=event_delta, confidence=confidence)
+    lower = bounds.lower_bound(
+        *samples, parameter=tested, delta=event_delta, confidence=confidence
+    )
     provable = bounds.most_provable(runs, tested, event_delta, confidence)
-    # The mu of a Gaussian mechanism determines all of its loss, its epsilon at a delta included.
+    # The mu of a Gaussian mechanism determines all of its loss, its epsilon at a delta
+    # included.
     if gaussian and parameter == "epsilon":
         lower, provable = (bounds.epsilon_of_gdp(mu, delta) for mu in (lower, provable))
     return AuditResult(

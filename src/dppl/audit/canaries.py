@@ -23,14 +23,17 @@ from dppl.testing import Asked, recorded
 Row: TypeAlias = Float
 Statistic: TypeAlias = Callable[[Any], float]
 
-# In 16 dimensions a coordinate vector is the longest lattice row: 127 steps, and s = 127·√16/4.
+# In 16 dimensions a coordinate vector is the longest lattice row: 127 steps, and s =
+# 127·√16/4.
 _DIM = 16
-# In 4 dimensions one of 63 steps nearly is (s = 63.5), and a Gram matrix has few entries to draw noise for.
+# In 4 dimensions one of 63 steps nearly is (s = 63.5), and a Gram matrix has few
+# entries to draw noise for.
 _FEW_DIM = 4
 _CONTRADICTIONS = 2
 # So many of each side hold prototypes in place that are released first.
 _SETTLED = 60
-# CoinPress clips around its last estimate; it takes this many zero rows to make its last ball small.
+# CoinPress clips around its last estimate; it takes this many zero rows to make its
+# last ball small.
 _COINPRESS_ROWS = 300
 _MOST_OTHERS = 400
 # At this budget noise is far below what one record adds.
@@ -48,7 +51,8 @@ class Records:
     public : PublicData, default=None
         What every fit gets.
     groups : array-like of shape (n,), default=None
-        IDs of persons. With them fits protect persons, and the canary is one more person.
+        IDs of persons. With them fits protect persons, and the canary is one more
+        person.
     """
 
     X: ArrayLike
@@ -66,11 +70,12 @@ class Canary:
     row : array-like of shape (n_features,)
     label : object
     statistic : callable
-        Maps a fitted model to a number that separates neighbours; it should read released attributes only. A
-        `Likelihood` or `Selected` sees the noisy answers of the fit instead.
+        Maps a fitted model to a number that separates neighbours; it should read
+        released attributes only. A `Likelihood` or `Selected` sees the noisy answers of
+        the fit instead.
     other : array-like of shape (n_features,), default=None
-        The record of the same label that replaces it in the other data set (replace-one). None leaves the
-        place empty (add-remove).
+        The record of the same label that replaces it in the other data set
+        (replace-one). None leaves the place empty (add-remove).
     records : Records, default=None
         All records of the canary, which is then a person. None is the one record.
     """
@@ -102,16 +107,20 @@ class Likelihood:
     """
 
     without: tuple[Array, ...]  # answers without the canary and with hardly any noise
-    # What the canary adds to them. Later answers of a fit depend on earlier ones, so for these it is a guess.
+    # What the canary adds to them. Later answers of a fit depend on earlier ones, so
+    # for these it is a guess.
     differences: tuple[Array, ...]
 
     def __call__(self, asked: Sequence[Asked]) -> float:
         """Return the ratio's logarithm, up to a constant."""
         noisy = [one for one in asked if one.noise_std is not None]
-        # Noise off the diagonal of symmetric matrices is narrower, but its entries occur twice.
+        # Noise off the diagonal of symmetric matrices is narrower, but its entries
+        # occur twice.
         return sum(
             float(np.vdot(added / one.noise_std, (one.answer - before) / one.noise_std))
-            for one, before, added in zip(noisy, self.without, self.differences, strict=False)
+            for one, before, added in zip(
+                noisy, self.without, self.differences, strict=False
+            )
         )
 
 
@@ -129,29 +138,34 @@ def worst_case(
     Parameters
     ----------
     estimator : EmbeddingClassifier
-        With a public list of classes, and without `lattice`, whose image of a row these data do not know. Gradients
-        show all of their sensitivity if `clip` (for `GlobalAdapt`, `upper_bound`) is at most 0.5 and, with several
-        steps, `learning_rate` so small that the canary is never fitted.
+        With a public list of classes, and without `lattice`, whose image of a row these
+        data do not know. Gradients show all of their sensitivity if `clip` (for
+        `GlobalAdapt`, `upper_bound`) is at most 0.5 and, with several steps,
+        `learning_rate` so small that the canary is never fitted.
     runs : int, default=1000
-        Runs of the audit with and without the canary; they and `confidence` determine the size of the public pool.
+        Runs of the audit with and without the canary; they and `confidence` determine
+        the size of the public pool.
     confidence : float, default=0.95
     examples : bool, default=False
-        Whether `SoftmaxPrototypes` starts from public examples of the classes, which rank the canary's class first.
+        Whether `SoftmaxPrototypes` starts from public examples of the classes, which
+        rank the canary's class first.
     person_records : int, default=None
-        Records of the canary, which is then a person: fits get IDs and promise to protect persons. None audits the
-        promise to a record.
+        Records of the canary, which is then a person: fits get IDs and promise to
+        protect persons. None audits the promise to a record.
     spread : bool, default=False
-        Whether this person has barely more than half of their records in the canary's class, and the rest in all
-        others.
+        Whether this person has barely more than half of their records in the canary's
+        class, and the rest in all others.
 
     Returns
     -------
     Records, Canary
-        Derived from the queries that the estimator declares. For a selection, the canary raises the utilities of
-        `n_prototypes` target rows by the whole sensitivity (under replace-one its negative lowers them). The target
-        set has a small probability a before, so its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly
-        epsilon. Otherwise the canary is the longest lattice row, seen through the likelihood ratio of all answers;
-        under replace-one its negative or an orthogonal row takes its place. A person has that row in all of their
+        Derived from the queries that the estimator declares. For a selection, the
+        canary raises the utilities of `n_prototypes` target rows by the whole
+        sensitivity (under replace-one its negative lowers them). The target set has a
+        small probability a before, so its log-probability grows by epsilon - ln(1 - a +
+        a·e^epsilon), nearly epsilon. Otherwise the canary is the longest lattice row,
+        seen through the likelihood ratio of all answers; under replace-one its negative
+        or an orthogonal row takes its place. A person has that row in all of their
         records, and its negative in the records of other classes.
 
     Raises
@@ -159,47 +173,86 @@ def worst_case(
     ParameterError
         If the estimator has parameters that these data cannot serve.
     """
-    if estimator.classes is None or estimator.get_params(deep=False).get("lattice") is not None:
+    if (
+        estimator.classes is None
+        or estimator.get_params(deep=False).get("lattice") is not None
+    ):
         raise ParameterError(
             "the built-in worst case needs a list of classes and no lattice; pass Records and a Canary of your own."
         )
     classes = np.asarray(estimator.classes)
-    public = PublicData(np.ones((_MOST_OTHERS, _DIM)), *_examples(estimator, np.eye(1, _DIM)[0], classes, True))
+    public = PublicData(
+        np.ones((_MOST_OTHERS, _DIM)),
+        *_examples(estimator, np.eye(1, _DIM)[0], classes, True),
+    )
     plan = clone(estimator).set_params(public=public).plan(_DIM)
     queries = [one.measurement.query for one in plan.measurements.values()]
     if any(getattr(query, "sampling_rate", 1) < 1 for query in queries):
-        raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
-    # Sums of classes are as long as their rows; matrices of few entries are drawn sooner.
-    dim = _DIM if all(query.per_class or query.selects for query in queries) else _FEW_DIM
-    label, (row, opposite, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, dim)
+        raise ParameterError(
+            "the built-in worst case knows no samples; leave sampling_rate at 1."
+        )
+    # Sums of classes are as long as their rows; matrices of few entries are drawn
+    # sooner.
+    dim = (
+        _DIM if all(query.per_class or query.selects for query in queries) else _FEW_DIM
+    )
+    label, (row, opposite, orthogonal) = (
+        classes[0],
+        np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, dim),
+    )
     replaces = estimator.adjacency == "replace-one"
-    # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
-    data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    # Records that contradict the canary: models that descend on gradients never fit it,
+    # so its gradient stays long.
+    data = Records(
+        np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS)
+    )
     if any(query.selects for query in queries):
         size = estimator.n_prototypes
-        n_others = _best_pool(estimator.budget, size, replaces=replaces, runs=runs, confidence=confidence)
-        # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
-        pool = np.concatenate([np.tile(opposite, (n_others, 1)), np.tile(row, (size, 1))])
+        n_others = _best_pool(
+            estimator.budget, size, replaces=replaces, runs=runs, confidence=confidence
+        )
+        # Similarities of plus and minus one reach both ends of any clip. Targets come
+        # last: ties must not favour them.
+        pool = np.concatenate(
+            [np.tile(opposite, (n_others, 1)), np.tile(row, (size, 1))]
+        )
         kept = np.asarray(data.y) != label
-        data = Records(np.asarray(data.X)[kept], np.asarray(data.y)[kept], PublicData(pool))
+        data = Records(
+            np.asarray(data.X)[kept], np.asarray(data.y)[kept], PublicData(pool)
+        )
         canary = Canary(row, label, Selected(n_others), opposite if replaces else None)
     else:
         if any(isinstance(query, CoinPressMeans) for query in queries):
-            data = Records(np.zeros((_COINPRESS_ROWS, dim)), np.repeat(classes[:1], _COINPRESS_ROWS))
+            data = Records(
+                np.zeros((_COINPRESS_ROWS, dim)),
+                np.repeat(classes[:1], _COINPRESS_ROWS),
+            )
         if "first" in plan.measurements:  # prototypes that later releases depend on
             both = np.tile([row, opposite], (_SETTLED, 1))
             data = Records(both, np.tile([classes[-1], label], _SETTLED))
-        if estimator.starts_from_examples and (examples or hasattr(estimator, "clip_quantile")):
-            contradict = hasattr(estimator, "clip_quantile")  # AdaMix, whose clipping norm follows from its examples
-            data = replace(data, public=PublicData(None, *_examples(estimator, row, classes, contradict)))
+        if estimator.starts_from_examples and (
+            examples or hasattr(estimator, "clip_quantile")
+        ):
+            contradict = hasattr(
+                estimator, "clip_quantile"
+            )  # AdaMix, whose clipping norm follows from its examples
+            data = replace(
+                data,
+                public=PublicData(
+                    None, *_examples(estimator, row, classes, contradict)
+                ),
+            )
         # The worst record is one record, and fits that try it have no person IDs.
         single: EmbeddingClassifier = clone(estimator)
         if single.max_classes_per_person is not None:
             single.set_params(max_classes_per_person=None)
-        # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
+        # A gradient changes most by the opposite row; a Gram matrix cannot tell that
+        # from the row itself.
         others = [opposite, orthogonal] if replaces else [None]
         canaries = [Canary(row, label, Likelihood((), ()), other) for other in others]
-        canary, _ = max((_learn(single, data, one) for one in canaries), key=lambda case: case[1])
+        canary, _ = max(
+            (_learn(single, data, one) for one in canaries), key=lambda case: case[1]
+        )
     if person_records is not None:
         return _person(estimator, data, canary, person_records, spread)
     if spread:
@@ -218,20 +271,32 @@ def _examples(
 
 
 def _person(
-    estimator: EmbeddingClassifier, data: Records, canary: Canary, n_records: int, spread: bool
+    estimator: EmbeddingClassifier,
+    data: Records,
+    canary: Canary,
+    n_records: int,
+    spread: bool,
 ) -> tuple[Records, Canary]:
     """Make the canary a person with many records, and each other record a person."""
     _validate.positive_integer(person_records=n_records)
-    others = [name for name in np.asarray(estimator.classes).tolist() if name != canary.label]
+    others = [
+        name for name in np.asarray(estimator.classes).tolist() if name != canary.label
+    ]
     if canary.other is not None:
         raise ParameterError(
-            "is for the adjacency add-remove: nobody can stand in a person's place.", parameter="person_records"
+            "is for the adjacency add-remove: nobody can stand in a person's place.",
+            parameter="person_records",
         )
     if spread and not (others and n_records > 2):
-        raise ParameterError("needs a person of at least 3 records, and two classes.", parameter="spread")
+        raise ParameterError(
+            "needs a person of at least 3 records, and two classes.", parameter="spread"
+        )
     n_home = n_records // 2 + 1 if spread else n_records
-    labels = [canary.label] * n_home + [others[place % len(others)] for place in range(n_records - n_home)]
-    # Opposite rows in other classes: the gradients of a softmax model then add up, and do not cancel.
+    labels = [canary.label] * n_home + [
+        others[place % len(others)] for place in range(n_records - n_home)
+    ]
+    # Opposite rows in other classes: the gradients of a softmax model then add up, and
+    # do not cancel.
     signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
     records = Records(np.outer(signs, np.asarray(canary.row)), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
@@ -241,60 +306,100 @@ def _person(
     return data, canary
 
 
-def neighbour(data: Records, canary: Canary, include: bool) -> tuple[Array, Array, dict[str, Any]]:
+def neighbour(
+    data: Records, canary: Canary, include: bool
+) -> tuple[Array, Array, dict[str, Any]]:
     """Return rows, labels and IDs of the shared records, with the canary or what replaces it."""
-    X, y = np.asarray(data.X), np.asarray(data.y)
+    X = np.asarray(data.X)
+    y = np.asarray(data.y)
     if include and canary.records is not None:
-        rows, labels = np.asarray(canary.records.X), np.asarray(canary.records.y)
+        rows = np.asarray(canary.records.X)
+        labels = np.asarray(canary.records.y)
     else:
         row = canary.row if include else canary.other
         if row is None:
-            return X, y, {} if data.groups is None else {"groups": np.asarray(data.groups).tolist()}
-        rows, labels = np.asarray(row)[None], np.asarray([canary.label])
+            return (
+                X,
+                y,
+                {}
+                if data.groups is None
+                else {"groups": np.asarray(data.groups).tolist()},
+            )
+        rows = np.asarray(row)[None]
+        labels = np.asarray([canary.label])
     groups: dict[str, Any] = {}
     if data.groups is not None:  # the canary is a separate person
-        groups["groups"] = [*np.asarray(data.groups).tolist(), *[("canary", 0)] * len(labels)]
-    return np.concatenate([X, rows]), np.concatenate([y, labels]) if len(y) else labels, groups
+        groups["groups"] = [
+            *np.asarray(data.groups).tolist(),
+            *[("canary", 0)] * len(labels),
+        ]
+    return (
+        np.concatenate([X, rows]),
+        np.concatenate([y, labels]) if len(y) else labels,
+        groups,
+    )
 
 
-def _learn(estimator: EmbeddingClassifier, data: Records, canary: Canary) -> tuple[Canary, float]:
+def _learn(
+    estimator: EmbeddingClassifier, data: Records, canary: Canary
+) -> tuple[Canary, float]:
     """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
     sides = []
     for include in (True, False):
         rows, labels, groups = neighbour(data, canary, include)
-        quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0)
+        quiet = clone(estimator).set_params(
+            budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0
+        )
         with recorded() as asked:
             quiet.fit(rows, labels, **groups)
         sides.append([one for one in asked if one.noise_std is not None])
-    # With hardly any noise the first steps fit the canary, and with more none does. So the first answer to a question
-    # shows best what the canary adds to all of them.
+    # With hardly any noise the first steps fit the canary, and with more none does. So
+    # the first answer to a question shows best what the canary adds to all of them.
     first: dict[str, Array] = {}
     for with_it, without in zip(*sides, strict=True):
         first.setdefault(with_it.name, with_it.answer - without.answer)
     differences = tuple(first[one.name] for one in sides[1])
-    strength = sum(float(np.square(first[one.name] / one.noise_std).sum()) for one in sides[1])
+    strength = sum(
+        float(np.square(first[one.name] / one.noise_std).sum()) for one in sides[1]
+    )
     statistic = Likelihood(tuple(one.answer for one in sides[1]), differences)
     return replace(canary, statistic=statistic), strength
 
 
-def _best_pool(budget: Budget, size: int, *, replaces: bool, runs: int, confidence: float) -> int:
+def _best_pool(
+    budget: Budget, size: int, *, replaces: bool, runs: int, confidence: float
+) -> int:
     """Return the number of other rows for which the expected bound is largest."""
-    half, error = max(1, runs // 2), CAUTION * (1 - confidence) / 2
-    epsilon, pools = budget.selection_epsilon(), range(1, _MOST_OTHERS)
-    p, q = np.array([_target_probabilities(epsilon, size, n_others, replaces) for n_others in pools]).T
+    half = max(1, runs // 2)
+    error = CAUTION * (1 - confidence) / 2
+    epsilon = budget.selection_epsilon()
+    pools = range(1, _MOST_OTHERS)
+    p, q = np.array(
+        [_target_probabilities(epsilon, size, n_others, replaces) for n_others in pools]
+    ).T
     p_low, _ = clopper_pearson(half * p, half, error)
     _, q_high = clopper_pearson(half * q, half, error)
-    parameter: Literal["rho", "epsilon"] = "rho" if isinstance(budget, ZCDP) else "epsilon"
-    expected = proved_by(p_low, q_high, parameter, budget.delta if isinstance(budget, ApproxDP) else 0.0)
+    parameter: Literal["rho", "epsilon"] = (
+        "rho" if isinstance(budget, ZCDP) else "epsilon"
+    )
+    expected = proved_by(
+        p_low, q_high, parameter, budget.delta if isinstance(budget, ApproxDP) else 0.0
+    )
     return pools[int(np.argmax(expected))]
 
 
-def _target_probabilities(epsilon: float, size: int, n_others: int, replaces: bool) -> tuple[float, float]:
+def _target_probabilities(
+    epsilon: float, size: int, n_others: int, replaces: bool
+) -> tuple[float, float]:
     """Return the probability that the targets are selected, with and without the canary."""
     n_sets = math.comb(n_others + size, size)
     if not replaces:
         lifted = math.exp(epsilon)
         return lifted / (n_sets - 1 + lifted), 1 / n_sets
-    # Each selection is half as sharp. The replacement lifts the sets without any target.
-    lifted, untouched = math.exp(epsilon / 2), n_sets - math.comb(n_others, size)
-    return lifted / (n_sets - 1 + lifted), 1 / (untouched + (n_sets - untouched) * lifted)
+    # Each selection is half as sharp. The replacement lifts the sets without any
+    # target.
+    lifted = math.exp(epsilon / 2)
+    untouched = n_sets - math.comb(n_others, size)
+    return lifted / (n_sets - 1 + lifted), 1 / (
+        untouched + (n_sets - untouched) * lifted
+    )

@@ -1,6 +1,7 @@
 """What several commands have: options and what they stand for, and checks of the paths that they read and write.
 
-Each class is inherited by the commands that take its options. What is wrong with a path is said before any work.
+Each class is inherited by the commands that take its options. What is wrong with a path
+is said before any work.
 """
 
 from __future__ import annotations
@@ -35,10 +36,16 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 class Budget:
     """What a release may cost; exactly one notion of privacy."""
 
-    epsilon: float | None = option("E", "With --delta: approximate DP. Alone: pure DP, for --method public.", None)
-    delta: float | None = option("D", "Far below 1 / number of records, such as 1e-6.", None)
+    epsilon: float | None = option(
+        "E", "With --delta: approximate DP. Alone: pure DP, for --method public.", None
+    )
+    delta: float | None = option(
+        "D", "Far below 1 / number of records, such as 1e-6.", None
+    )
     mu: float | None = option(
-        "M", "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.", None
+        "M",
+        "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.",
+        None,
     )
 
     def budget(self) -> Spent:
@@ -50,12 +57,19 @@ class Budget:
                 "specify exactly one budget: --epsilon E --delta D, --mu M, or --epsilon E alone, which is pure DP."
             )
         if self.mu is not None:
-            # A delta here would read as part of the promise, which mu makes for every delta.
+            # A delta here would read as part of the promise, which mu makes for every
+            # delta.
             if self.delta is not None:
-                raise ParameterError("belongs to --epsilon; --mu needs none.", parameter="delta")
+                raise ParameterError(
+                    "belongs to --epsilon; --mu needs none.", parameter="delta"
+                )
             return GaussianDP(self.mu)
         assert self.epsilon is not None
-        return PureDP(self.epsilon) if self.delta is None else ApproxDP(self.epsilon, self.delta)
+        return (
+            PureDP(self.epsilon)
+            if self.delta is None
+            else ApproxDP(self.epsilon, self.delta)
+        )
 
 
 @request(panel="budget")
@@ -67,7 +81,9 @@ class NoiseBudget(Budget):
     def budget(self) -> Spent:
         """Return the budget."""
         if (self.mu is None) == (self.epsilon is None):
-            raise ParameterError("specify exactly one budget: --epsilon E --delta D, or --mu M.")
+            raise ParameterError(
+                "specify exactly one budget: --epsilon E --delta D, or --mu M."
+            )
         if self.mu is None and self.delta is None:
             raise ParameterError("add --delta 1e-6 to the budget.")
         return super().budget()
@@ -100,7 +116,11 @@ class Account:
 class Classes:
     """The public list of classes."""
 
-    classes: Path | None = option("FILE", "Public list of classes, one per line; never taken from the labels.", None)
+    classes: Path | None = option(
+        "FILE",
+        "Public list of classes, one per line; never taken from the labels.",
+        None,
+    )
 
     def class_list(self) -> NDArray[Any]:
         """Read the list of classes; it is required, because labels are private."""
@@ -113,23 +133,36 @@ class Classes:
 
 
 def parse_pairs(
-    given: Iterable[str], parameter: str, known: Collection[str] | None = None, *, literal: bool = True
+    given: Iterable[str],
+    parameter: str,
+    known: Collection[str] | None = None,
+    *,
+    literal: bool = True,
 ) -> dict[str, Any]:
     """Return what ``NAME=VALUE`` says, by name: texts, or numbers, tuples and texts as in Python, quoted or not."""
     values: dict[str, Any] = {}
     for one in given:
         name, _, text = one.partition("=")
         if not text or not name.isidentifier():
-            raise ParameterError(f"must be NAME=VALUE; got {one!r}.", parameter=parameter)
+            raise ParameterError(
+                f"must be NAME=VALUE; got {one!r}.", parameter=parameter
+            )
         if name in values:
-            raise ParameterError(f"must name each value once; got {name} twice.", parameter=parameter)
+            raise ParameterError(
+                f"must name each value once; got {name} twice.", parameter=parameter
+            )
         if known is not None and name not in known:
-            raise ParameterError(f"takes NAME=VALUE with {', '.join(known)}; got {name!r}.", parameter=parameter)
+            raise ParameterError(
+                f"takes NAME=VALUE with {', '.join(known)}; got {name!r}.",
+                parameter=parameter,
+            )
         values[name] = text
         # Literals alone: nothing that is typed runs as code.
         if literal:
             try:
-                values[name] = _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
+                values[name] = (
+                    _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
+                )
             except (SyntaxError, ValueError):
                 values[name] = tuple(text.split(",")) if "," in text else text
     return values
@@ -152,15 +185,24 @@ _READ = {
 def reading(*names: str, raw: bool = True, what: str = "DATA") -> Any:
     """Return the option that says how records are read."""
     taken = [*list(_READ)[:5], *names] if raw else names
-    text = " ".join([f"How {what} is read; may be repeated.", *(f"{name}: {_READ[name]}." for name in taken)])
-    return option("NAME=VALUE", text, (), typed={name: f"--read {name}" for name in taken})
+    text = " ".join(
+        [
+            f"How {what} is read; may be repeated.",
+            *(f"{name}: {_READ[name]}." for name in taken),
+        ]
+    )
+    return option(
+        "NAME=VALUE", text, (), typed={name: f"--read {name}" for name in taken}
+    )
 
 
 @request(panel="data")
 class Records:
     """Where records are and how they are read: embeddings, or raw images and texts."""
 
-    data: str = argument("DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`).")
+    data: str = argument(
+        "DATA", "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."
+    )
     read: list[str] = reading()
 
     @cached_property
@@ -201,13 +243,21 @@ class Records:
         if scheme != "env":
             return self.data
         if name not in os.environ:
-            raise ParameterError("names an environment variable that is not set.", parameter="data")
+            raise ParameterError(
+                "names an environment variable that is not set.", parameter="data"
+            )
         return os.environ[name]
 
-    def open_source(self, columns: io.Columns | None = None, path: Path | None = None) -> io.Source:
+    def open_source(
+        self, columns: io.Columns | None = None, path: Path | None = None
+    ) -> io.Source:
         """Open images or texts as the options say."""
         # The id is a column; how labels are separated, a source need not know.
-        how: Any = {name: value for name, value in self.how.items() if name not in ("x", "id", "separator")}
+        how: Any = {
+            name: value
+            for name, value in self.how.items()
+            if name not in ("x", "id", "separator")
+        }
         place = path or (self.database() if "sql" in how else self.path)
         return io.open_source(place, columns=columns or self.columns(), **how)
 
@@ -221,16 +271,21 @@ class Records:
         if not self.holds_embeddings():
             return self.open_source(), classes
         named = self.columns()
-        table = io.read_table(self.path, x=named.x or "x", y=named.y or "y", labels=self.labels)
+        table = io.read_table(
+            self.path, x=named.x or "x", y=named.y or "y", labels=self.labels
+        )
         return table, classes, self.read_ids()
 
     def read_ids(self) -> Any:
         """Read whose each record of a table is; labels as ids would make all records of a class one person."""
         if (groups := getattr(self, "groups", None)) is None:
             return None
-        if groups == ((self.columns().y or "y") if self.labels is None else str(self.labels)):
+        if groups == (
+            (self.columns().y or "y") if self.labels is None else str(self.labels)
+        ):
             raise InputError(
-                f"must name ids of persons; {groups!r} holds the labels; name another.", parameter="groups"
+                f"must name ids of persons; {groups!r} holds the labels; name another.",
+                parameter="groups",
             )
         return io.read_ids(self.path, groups)
 
@@ -251,7 +306,9 @@ class X:
 class Y:
     """What their labels are."""
 
-    y: str | None = option("NAME", "Array or column of labels. Default: label, labels or y.", None)
+    y: str | None = option(
+        "NAME", "Array or column of labels. Default: label, labels or y.", None
+    )
 
 
 @request(panel="data")
@@ -288,11 +345,17 @@ class BeforeCharge(Records):
             with terminal():  # or nothing is read
                 pass
 
-    def check_first(self, read: Callable[[], tuple[Any, ...]], *, fit: bool = False, several: Any = None) -> None:
+    def check_first(
+        self,
+        read: Callable[[], tuple[Any, ...]],
+        *,
+        fit: bool = False,
+        several: Any = None,
+    ) -> None:
         """Show its owner what a run can use, and stop if that is not enough, as far as the options ask for it.
 
-        `read` returns a table or source, the classes if they are known, and ids of persons. A strict `fit` stops by
-        itself: it knows the encoder.
+        `read` returns a table or source, the classes if they are known, and ids of
+        persons. A strict `fit` stops by itself: it knows the encoder.
         """
         if self.unusable == "skip" or (fit and self.unusable == "stop"):
             return
@@ -304,8 +367,11 @@ class BeforeCharge(Records):
         if self.unusable == "ask":
             review(report, fit=fit)
         else:
-            # A record of several labels is used without those that are unknown, but not by a strict run.
-            outside = several is not None and bool(report["labels"] and report["labels"]["unknown"])
+            # A record of several labels is used without those that are unknown, but not
+            # by a strict run.
+            outside = several is not None and bool(
+                report["labels"] and report["labels"]["unknown"]
+            )
             refuse_unusable_records(report["used"] - outside, report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -313,7 +379,9 @@ class BeforeCharge(Records):
         if self.unusable != "stop":
             return options
         if "unknown_labels" in options:
-            raise ParameterError("stop goes without --options unknown_labels.", parameter="unusable")
+            raise ParameterError(
+                "stop goes without --options unknown_labels.", parameter="unusable"
+            )
         return options | {"unknown_labels": "strict"}
 
 
@@ -336,15 +404,26 @@ class Method(BeforeCharge):
         (),
     )
 
-    def estimator(self, budget: Spent, classes: Any, rows: Path | None, **given: Any) -> Any:
+    def estimator(
+        self, budget: Spent, classes: Any, rows: Path | None, **given: Any
+    ) -> Any:
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
-        options, method = self.strictly(parse_pairs(self.options, "options")), self.method
+        options = self.strictly(parse_pairs(self.options, "options"))
+        method = self.method
         if (separator := self.how.get("separator")) is not None:
             if method not in ("auto", "multilabel"):
-                raise ParameterError("is for --method multilabel.", parameter="separator")
-            method, options = "multilabel", {**options, "separator": separator}
-        # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to help and do nothing.
-        if rows is not None and method == "mean" and not options.keys() & {"lattice__center", "lattice__rotation"}:
+                raise ParameterError(
+                    "is for --method multilabel.", parameter="separator"
+                )
+            method = "multilabel"
+            options = {**options, "separator": separator}
+        # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to
+        # help and do nothing.
+        if (
+            rows is not None
+            and method == "mean"
+            and not options.keys() & {"lattice__center", "lattice__rotation"}
+        ):
             raise ParameterError(
                 "has no effect with --method mean; add --options lattice__center=public or --options "
                 "lattice__rotation=auto, or leave it out.",
@@ -373,19 +452,31 @@ class Fitting(Classes, BeforeCharge, Budget, Account):
 
 
 def check_output(
-    out: Path, inputs: Iterable[Path | None], *, force: bool | None = None, parameter: str = "out"
+    out: Path,
+    inputs: Iterable[Path | None],
+    *,
+    force: bool | None = None,
+    parameter: str = "out",
 ) -> None:
     """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`).
 
     Without `force`, the command never replaces a file.
     """
     # A link to an input, or a hard link, is the input.
-    is_read = out.exists() and any(path and path.exists() and out.samefile(path) for path in inputs)
+    is_read = out.exists() and any(
+        path and path.exists() and out.samefile(path) for path in inputs
+    )
     for holds, rule in (
-        (out.parent.is_dir(), f"lie in an existing folder; {out.parent} is not one; create it first"),
+        (
+            out.parent.is_dir(),
+            f"lie in an existing folder; {out.parent} is not one; create it first",
+        ),
         (not out.is_dir(), f"name a file; {out} is a folder"),
         (not is_read, f"not be a file that is read; {out} is; choose another name"),
-        (out.is_file() or not out.exists(), f"name a file; {out} is a device or a pipe"),
+        (
+            out.is_file() or not out.exists(),
+            f"name a file; {out} is a device or a pipe",
+        ),
         (
             force or not os.path.lexists(out),
             f"name a new file; {out} exists; choose another name{'' if force is None else ', or add --force'}",
@@ -400,19 +491,26 @@ def check_output(
 def overlaps(path: Path, others: Iterable[Path | None]) -> bool:
     """Return whether a path or URL is, holds or lies in another."""
     one = Path(shown_as(path)).resolve()
-    for other in (Path(shown_as(other)).resolve() for other in others if other is not None):
+    for other in (
+        Path(shown_as(other)).resolve() for other in others if other is not None
+    ):
         if one == other or one in other.parents or other in one.parents:
             return True
-        if one.exists() and other.exists() and one.samefile(other):  # two names of one file
+        if (
+            one.exists() and other.exists() and one.samefile(other)
+        ):  # two names of one file
             return True
     return False
 
 
-def refuse_private(public: Path | None, private: Iterable[Path | None], parameter: str) -> None:
+def refuse_private(
+    public: Path | None, private: Iterable[Path | None], parameter: str
+) -> None:
     """Refuse as public a path that is one of private data, holds it or lies in it."""
     if public is not None and overlaps(public, private):
         raise ParameterError(
-            "must be public data; got private data, labels or embeddings, or a part of them.", parameter=parameter
+            "must be public data; got private data, labels or embeddings, or a part of them.",
+            parameter=parameter,
         )
 
 
@@ -421,7 +519,11 @@ def labels_hint(records: io.Source) -> str:
     kind = records.parameters["kind"]
     if kind == "images":
         return "sort the images into a folder for each class, or name a CSV file with --read labels"
-    return "write the texts with their labels as a CSV file" if kind == "text" else "name their column with --y"
+    return (
+        "write the texts with their labels as a CSV file"
+        if kind == "text"
+        else "name their column with --y"
+    )
 
 
 def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any:
@@ -444,13 +546,20 @@ def load_model(path: Path) -> EmbeddingClassifier | Finetuned:
 
 
 def read_rows_for(
-    model: EmbeddingClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
+    model: EmbeddingClassifier,
+    path: Path,
+    *,
+    x: str,
+    y: str | None = None,
+    labels: Path | None = None,
 ) -> io.EmbeddingTable:
     """Read a table whose rows are as wide as those that `model` was fitted on."""
     from dppl._metadata import ENCODER, check_encoder, stated
 
-    table, shown = io.read_table(path, x=x, y=y, labels=labels), shown_as(path)
-    # Rows of another encoder may have the same width, and a model answers them all, wrongly.
+    table = io.read_table(path, x=x, y=y, labels=labels)
+    shown = shown_as(path)
+    # Rows of another encoder may have the same width, and a model answers them all,
+    # wrongly.
     if table.shape[1] != model.n_features_in_:
         raise InputError(
             f"{shown} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
@@ -458,5 +567,7 @@ def read_rows_for(
         )
     check_encoder(table, model.encoder_, shown)
     if model.encoder_ is not None and stated(table, ENCODER) is None:
-        note(f"{shown} does not name its encoder, so it was not compared with the model's.")
+        note(
+            f"{shown} does not name its encoder, so it was not compared with the model's."
+        )
     return table

@@ -48,30 +48,45 @@ def print_json(content: dict[str, Any] | list[Any]) -> None:
 
 
 def print_facts(
-    facts: Iterable[tuple[str, object]], width: int, screen: Console | None = None, *, soft_wrap: bool = True
+    facts: Iterable[tuple[str, object]],
+    width: int,
+    screen: Console | None = None,
+    *,
+    soft_wrap: bool = True,
 ) -> None:
     """Print names and what is known of them, each on a line that only a terminal may break, or is broken here."""
     for name, text in facts:
-        (screen or console()).print(f"{name:<{width}} {printable(text)}", soft_wrap=soft_wrap)
+        (screen or console()).print(
+            f"{name:<{width}} {printable(text)}", soft_wrap=soft_wrap
+        )
 
 
 def table_of(
-    headings: Iterable[str], rows: Iterable[Iterable[Any]], numbers: Collection[str] = (), **style: Any
+    headings: Iterable[str],
+    rows: Iterable[Iterable[Any]],
+    numbers: Collection[str] = (),
+    **style: Any,
 ) -> Table:
     """Return a table of texts, or lists of lines; columns of `numbers` are aligned right."""
     table = Table(**style)
     for name in headings:
         # A long name is folded, for an ellipsis would hide which one it is.
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if name in numbers else "left", overflow="fold"
+        )
     for row in rows:
         lines = (cell if isinstance(cell, list) else [cell] for cell in row)
         table.add_row(*("\n".join(map(printable, several)) for several in lines))
     return table
 
 
-def print_model(guarantee: Guarantee, model: Path, what: str = "", code: str = "") -> None:
+def print_model(
+    guarantee: Guarantee, model: Path, what: str = "", code: str = ""
+) -> None:
     """Say where a model lies and, in five lines, what it promises. All of it is in the file, or was public before."""
-    from dppl.statement import words  # here, because it takes long to import, and few commands print it
+    from dppl.statement import (
+        words,
+    )  # here, because it takes long to import, and few commands print it
 
     path = printable(model)
     if what:

@@ -39,12 +39,24 @@ class Audit(Budget):
     """
 
     method: str = argument("METHOD", f"{', '.join(BY_METHOD)}.")
-    runs: int = option("N", "Fits with the canary, and as many without; at least 2. Default 1000.", 1000, min=2)
-    confidence: float = option("C", "Probability with which the measured bound holds. Default 0.95.", 0.95)
-    person_records: int | None = option(
-        "N", "Audit the promise to a person (`dppl fit --groups`): the canary has N records.", None, min=1
+    runs: int = option(
+        "N",
+        "Fits with the canary, and as many without; at least 2. Default 1000.",
+        1000,
+        min=2,
     )
-    spread: bool = flag("With --person-records: nearly half of these records are in the other class.")
+    confidence: float = option(
+        "C", "Probability with which the measured bound holds. Default 0.95.", 0.95
+    )
+    person_records: int | None = option(
+        "N",
+        "Audit the promise to a person (`dppl fit --groups`): the canary has N records.",
+        None,
+        min=1,
+    )
+    spread: bool = flag(
+        "With --person-records: nearly half of these records are in the other class."
+    )
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the method, as of `dppl fit`; may be repeated: n_prototypes=3, adjacency=replace-one, and with "
@@ -62,15 +74,23 @@ class Audit(Budget):
         budget = self.budget() if delta is None else replace(self, delta=None).budget()
         options = parse_pairs(self.options, "options")
         estimator = estimator_of(self.method, budget, [0, 1], **options)
-        if self.person_records is None and (self.spread or "max_classes_per_person" in options):
-            raise ParameterError("--spread and max_classes_per_person go with --person-records.")
+        if self.person_records is None and (
+            self.spread or "max_classes_per_person" in options
+        ):
+            raise ParameterError(
+                "--spread and max_classes_per_person go with --person-records."
+            )
         _validate.open_unit(confidence=self.confidence)
         how: dict[str, Any] = {"runs": self.runs, "confidence": self.confidence}
         # The data are made up here: an audit reads no private record.
-        data, canary = worst_case(estimator, person_records=self.person_records, spread=self.spread, **how)
+        data, canary = worst_case(
+            estimator, person_records=self.person_records, spread=self.spread, **how
+        )
         note(budget.weakness)
         with progress("fitting", 2 * self.runs) as advance:
-            result = audit(estimator, data, canary, delta=delta, progress=advance, **how)
+            result = audit(
+                estimator, data, canary, delta=delta, progress=advance, **how
+            )
         if self.json:
             print_json(result.to_dict())
         else:

@@ -50,7 +50,9 @@ class Check(X, Y, Persons, Classes, Records):
 
     read: list[str] = reading("labels", "separator")
     encoder: str | None = option(
-        "URI", "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded.", None
+        "URI",
+        "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded.",
+        None,
     )
     json: bool = flag("Print JSON.")
 
@@ -62,7 +64,8 @@ class Check(X, Y, Persons, Classes, Records):
 
             if getattr(about[0], "modality", None) != "text":
                 raise ParameterError(
-                    f"is for texts, which an encoder may cut; {self.shown()} holds none.", parameter="encoder"
+                    f"is for texts, which an encoder may cut; {self.shown()} holds none.",
+                    parameter="encoder",
                 )
             about = (*about[:2], None, load_windows(self.encoder))
         with progress("reading"):
@@ -75,7 +78,12 @@ class Check(X, Y, Persons, Classes, Records):
 
 
 def report_on(
-    records: Any, classes: Any, ids: Any = None, windows: Any = None, *, several: Any = None
+    records: Any,
+    classes: Any,
+    ids: Any = None,
+    windows: Any = None,
+    *,
+    several: Any = None,
 ) -> dict[str, Any]:
     """Report on a table, with ids of persons, or on a source, which has its own, with windows of its texts.
 
@@ -93,8 +101,12 @@ def terminal() -> Iterator[tuple[IO[str], IO[str]]]:
     """Open the terminal that controls this process twice, to read and to write: it has no place to go back to."""
     with ExitStack() as stack:
         try:
-            answers = stack.enter_context(open(_TERMINAL, encoding="utf-8", errors="replace"))
-            shown = stack.enter_context(open(_TERMINAL, "w", encoding="utf-8", errors="backslashreplace"))
+            answers = stack.enter_context(
+                open(_TERMINAL, encoding="utf-8", errors="replace")
+            )
+            shown = stack.enter_context(
+                open(_TERMINAL, "w", encoding="utf-8", errors="backslashreplace")
+            )
         except OSError:
             raise ParameterError(
                 "shows private counts on a terminal and asks there, but this run has none; use dppl check before it, "
@@ -125,16 +137,23 @@ def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -
     screen.print()
     print_facts(_facts(report), 15, screen)
     if labels is None:
-        screen.print("There are no labels; name their array or column with --y, or their file with --read labels.")
+        screen.print(
+            "There are no labels; name their array or column with --y, or their file with --read labels."
+        )
         if fit:
             return
     elif sizes := labels["class_sizes"]:
         # Entries have the number of records, and of persons where ids are given.
         headings = ("class", "records", "persons")[: len(sizes[0])]
-        screen.print(table_of(headings, (entry.values() for entry in sizes), headings[1:]))
-    silently = "" if report["used"] == report["n"] else "; it skips the others without a word"
+        screen.print(
+            table_of(headings, (entry.values() for entry in sizes), headings[1:])
+        )
+    silently = (
+        "" if report["used"] == report["n"] else "; it skips the others without a word"
+    )
     screen.print(
-        f"{'A fit' if fit else 'This run'} uses {report['used']} of {report['n']} records{silently}.", soft_wrap=True
+        f"{'A fit' if fit else 'This run'} uses {report['used']} of {report['n']} records{silently}.",
+        soft_wrap=True,
     )
     if fit and labels["unknown"]:
         screen.print(
@@ -149,28 +168,56 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield what is known of the records, their persons and their labels."""
     if "modality" in report:
         yield "records", f"{report['n']} {report['modality']}s"
-        yield "unusable", f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)"
+        yield (
+            "unusable",
+            f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)",
+        )
         for entry in report["unusable"]:
             yield "", f"{entry['reason']}: {_places(entry)}"
         if cut := report.get("cut"):
             reads = f"{cut['max_windows']} windows of {cut['max_tokens']} tokens"
-            yield "longer texts", f"{cut['n']} than the encoder reads, {reads}{': ' if cut['n'] else ''}{_places(cut)}"
+            yield (
+                "longer texts",
+                f"{cut['n']} than the encoder reads, {reads}{': ' if cut['n'] else ''}{_places(cut)}",
+            )
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]
-            yield "repeated ids", f"{repeated['n']} (a fit takes them all): {_places(repeated)}"
+            yield (
+                "repeated ids",
+                f"{repeated['n']} (a fit takes them all): {_places(repeated)}",
+            )
     else:
-        yield from (("rows", report["n"]), ("dimension", report["dimension"]), ("dtype", report["dtype"]))
+        yield from (
+            ("rows", report["n"]),
+            ("dimension", report["dimension"]),
+            ("dtype", report["dtype"]),
+        )
         for kind, rows in report["bad_rows"].items():
-            yield f"{kind.replace('_', '-')} rows", f"{rows['n']}: {_places(rows)}" if rows["n"] else "0"
+            yield (
+                f"{kind.replace('_', '-')} rows",
+                f"{rows['n']}: {_places(rows)}" if rows["n"] else "0",
+            )
     yield "duplicates", f"{report['duplicates']} (usable, and equal to an earlier one)"
     if persons := report.get("persons"):
-        yield "persons", f"{persons['n']}, of which {persons['missing_ids']} are records without an id"
+        yield (
+            "persons",
+            f"{persons['n']}, of which {persons['missing_ids']} are records without an id",
+        )
         if each := persons["records_each"]:
-            yield "records each", f"median {each['median']:g}, at most {each['largest']}"
+            yield (
+                "records each",
+                f"median {each['median']:g}, at most {each['largest']}",
+            )
         if (report["labels"] or {}).get("labels_each") is not None:
-            yield "a fit uses", f"{persons['used']} persons, with all of their {persons['records_in_classes']} records"
+            yield (
+                "a fit uses",
+                f"{persons['used']} persons, with all of their {persons['records_in_classes']} records",
+            )
         else:
-            yield "several classes", f"{persons['in_several_classes']} persons have records in more than one"
+            yield (
+                "several classes",
+                f"{persons['in_several_classes']} persons have records in more than one",
+            )
             yield (
                 "a fit uses",
                 f"{persons['used']} persons: with --method softmax, the default, all of their "
@@ -181,14 +228,26 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         unknown = labels["unknown"]
         yield "labels", labels["type"]
         if each := labels.get("labels_each"):
-            yield "labels each", ", ".join(f"{one['labels']}: {one['n']} records" for one in each)
+            yield (
+                "labels each",
+                ", ".join(f"{one['labels']}: {one['n']} records" for one in each),
+            )
             more = sum(one["n"] for one in each if one["labels"] > MAX_LABELS)
             yield f"more than {MAX_LABELS}", f"{more} records ({_CUT})"
-        yield "unknown labels", f"{labels['unknown_records']} records, {len(unknown)} labels"
+        yield (
+            "unknown labels",
+            f"{labels['unknown_records']} records, {len(unknown)} labels",
+        )
         for entry in unknown[:_UNKNOWN_SHOWN]:
-            yield "", f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{_meant(entry)}"
+            yield (
+                "",
+                f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{_meant(entry)}",
+            )
         if len(unknown) > _UNKNOWN_SHOWN:
-            yield "", f"and {len(unknown) - _UNKNOWN_SHOWN} more labels (--json shows all)"
+            yield (
+                "",
+                f"and {len(unknown) - _UNKNOWN_SHOWN} more labels (--json shows all)",
+            )
         yield "empty classes", len(labels["classes_without_records"])
 
 
@@ -197,7 +256,9 @@ def _meant(entry: dict[str, Any]) -> str:
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
     return (
-        f", classes of the list with {entry['separator']!r} between (--read separator)" if "separator" in entry else ""
+        f", classes of the list with {entry['separator']!r} between (--read separator)"
+        if "separator" in entry
+        else ""
     )
 
 

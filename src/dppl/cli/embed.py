@@ -11,7 +11,15 @@ import typer
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import BeforeCharge, Persons, X, Y, labels_hint, parse_pairs, reading
+from dppl.cli._groups import (
+    BeforeCharge,
+    Persons,
+    X,
+    Y,
+    labels_hint,
+    parse_pairs,
+    reading,
+)
 from dppl.cli._output import console, printable, table_of, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -28,9 +36,16 @@ def _list_encoders(asked: bool) -> None:
         return
     from dppl.encoders import list_encoders
 
-    entries, screen = list_encoders(), console()
+    entries = list_encoders()
+    screen = console()
     rows = (
-        (entry.name, entry.kind, entry.dimension or "as the model", entry.licence, ("no", "yes")[entry.installed])
+        (
+            entry.name,
+            entry.kind,
+            entry.dimension or "as the model",
+            entry.licence,
+            ("no", "yes")[entry.installed],
+        )
         for entry in entries
     )
     headings = ("name", "embeds", "features", "licence of weights", "installed")
@@ -70,7 +85,9 @@ class Embed(X, Y, Persons, BeforeCharge):
         "Folder of images or of .parquet files; .csv, .tsv, .jsonl, .parquet, .txt, .xlsx, .ods; or a database.",
     )
     read: list[str] = reading("labels")
-    out: Path = option("TABLE", "Folder to write: a new one, or an unfinished one to continue.")
+    out: Path = option(
+        "TABLE", "Folder to write: a new one, or an unfinished one to continue."
+    )
     encoder: str = option("URI", "Frozen public encoder.")
     encoders: bool = option(
         "",
@@ -90,10 +107,18 @@ class Embed(X, Y, Persons, BeforeCharge):
     def run(self) -> None:
         """Embed and say where the table lies."""
         out = self.out
-        if not out.parent.is_dir() or out.name in ("", "..") or (out.exists() and not out.is_dir()):
-            raise ParameterError(f"must name a folder in an existing one; got {out}.", parameter="out")
+        if (
+            not out.parent.is_dir()
+            or out.name in ("", "..")
+            or (out.exists() and not out.is_dir())
+        ):
+            raise ParameterError(
+                f"must name a folder in an existing one; got {out}.", parameter="out"
+            )
         if out.resolve().is_relative_to(self.path.resolve()):
-            raise ParameterError(f"must not lie in SOURCE, which is read; {out} does.", parameter="out")
+            raise ParameterError(
+                f"must not lie in SOURCE, which is read; {out} does.", parameter="out"
+            )
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
         options["unusable"] = "stop" if self.unusable == "stop" else "skip"
@@ -103,9 +128,14 @@ class Embed(X, Y, Persons, BeforeCharge):
         encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
             done = io.embed(records, encoder, out, progress=advance, **options)
-        typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
+        typer.echo(
+            f"Table: {printable(out)}"
+            + ("" if done.is_new else ", finished before; nothing to do")
+        )
         if records.label_type is None:
-            typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}.")
+            typer.echo(
+                f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}."
+            )
         else:
             persons = "" if self.groups is None else f" --groups {io.PERSON}"
             typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
@@ -126,5 +156,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"The same command continues where it stopped; what is done is kept in {folder}.")
+        stop.add_note(
+            f"The same command continues where it stopped; what is done is kept in {folder}."
+        )
         raise

@@ -25,7 +25,15 @@ from dppl.cli._groups import (
     reading,
     require_labels,
 )
-from dppl.cli._output import console, note, print_facts, print_json, printable, table_of, tell_owner
+from dppl.cli._output import (
+    console,
+    note,
+    print_facts,
+    print_json,
+    printable,
+    table_of,
+    tell_owner,
+)
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.ledger import print_charge
 from dppl.cli.predict import OnModel
@@ -99,12 +107,17 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     """
 
     model: Path = argument(
-        "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`; or a class list, see above."
+        "MODEL",
+        "Model file of `dppl fit`, `dppl train` or `dppl finetune`; or a class list, see above.",
     )
     read: list[str] = reading("labels", "separator")
-    out: Path | None = option("FILE", "With a budget: JSON file to write, for `dppl show --results`.", None)
+    out: Path | None = option(
+        "FILE", "With a budget: JSON file to write, for `dppl show --results`.", None
+    )
     max_error: float | None = option(
-        "E", "Choose a least confidence: at most a share E of the answers is wrong, such as 0.05.", None
+        "E",
+        "Choose a least confidence: at most a share E of the answers is wrong, such as 0.05.",
+        None,
     )
     json: bool = flag("Print JSON.")
 
@@ -115,10 +128,15 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         if self.max_error is not None:
             _validate.open_unit(max_error=self.max_error)
             if self._is_class_list():
-                raise ParameterError("needs probabilities, which DATA does not have.", parameter="max_error")
+                raise ParameterError(
+                    "needs probabilities, which DATA does not have.",
+                    parameter="max_error",
+                )
         for name in ("ledger", "out"):
             if getattr(self, name) is not None and not self._is_private():
-                raise ParameterError("is for a private evaluation; add a budget.", parameter=name)
+                raise ParameterError(
+                    "is for a private evaluation; add a budget.", parameter=name
+                )
         self._release() if self._is_private() else self._show()
 
     def _is_private(self) -> bool:
@@ -148,23 +166,33 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 unknown_labels="strict" if self.unusable == "stop" else "ignore",
                 **account,
             )
-        # Written before a word is printed: it is paid for, and whoever reads a pipe may go away.
+        # Written before a word is printed: it is paid for, and whoever reads a pipe may
+        # go away.
         if self.out is not None:
             write_atomically(self.out, evaluation.to_json().encode(), overwrite=False)
-        chosen = None if self.max_error is None else evaluation.threshold(self.max_error)
+        chosen = (
+            None if self.max_error is None else evaluation.threshold(self.max_error)
+        )
         if self.json:
-            print_json(evaluation.to_dict() | ({} if chosen is None else {"threshold": chosen.to_dict()}))
+            print_json(
+                evaluation.to_dict()
+                | ({} if chosen is None else {"threshold": chosen.to_dict()})
+            )
         else:
             _print_private(evaluation)
             self._print_threshold(chosen)
             if self.ledger is not None:
                 print_charge(self.ledger[0], account["ledger"], evaluation.guarantee)
             if self.out is None:
-                typer.echo("Keep this: a second run costs as much again. --out FILE writes it for dppl show.")
+                typer.echo(
+                    "Keep this: a second run costs as much again. --out FILE writes it for dppl show."
+                )
             else:
                 page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
                 typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
-        tell_owner("these numbers", "what dppl check DATA --classes FILE prints", err=self.json)
+        tell_owner(
+            "these numbers", "what dppl check DATA --classes FILE prints", err=self.json
+        )
 
     @contextmanager
     def _tested(self, budget: Any, account: dict[str, Any]) -> Iterator[_Tested]:
@@ -178,21 +206,37 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             return
         model = self._load()
         if self.groups is None and model.guarantee_.unit == PERSON:
-            note("the model protects persons, and this evaluation records; add --groups COLUMN.")
+            note(
+                "the model protects persons, and this evaluation records; add --groups COLUMN."
+            )
         check(model, budget, persons=self.groups is not None, **account)
         if self.holds_rows(model):
             rows = self._rows(model)
             with progress("predicting"):
-                yield _Tested(model, rows, require_labels(rows, self.path), self.read_ids(), len(model.classes_))
+                yield _Tested(
+                    model,
+                    rows,
+                    require_labels(rows, self.path),
+                    self.read_ids(),
+                    len(model.classes_),
+                )
             return
         source = self._labelled(
-            self.open_records(model, labelled=True), model.classes_, getattr(model, "several", None)
+            self.open_records(model, labelled=True),
+            model.classes_,
+            getattr(model, "several", None),
         )
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
         with progress("embedding", source.count) as advance:
             predictor = predictor_of_source(model, source, len(labels), loaded, advance)
-            yield _Tested(predictor, None, labels, None if self.groups is None else persons, len(model.classes_))
+            yield _Tested(
+                predictor,
+                None,
+                labels,
+                None if self.groups is None else persons,
+                len(model.classes_),
+            )
 
     def _load(self) -> Any:
         """Load the model, and settle how records have several labels, if they have."""
@@ -201,10 +245,15 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         model: Any = load_model(self.model)
         if model.several_labels:
             if self.max_error is not None:
-                raise ParameterError("is for a model that gives a record one label.", parameter="max_error")
+                raise ParameterError(
+                    "is for a model that gives a record one label.",
+                    parameter="max_error",
+                )
             model.separator = self.how.get("separator") or model.separator or SEPARATOR
         elif "separator" in self.how:
-            raise ParameterError("is for a model of several labels a record.", parameter="separator")
+            raise ParameterError(
+                "is for a model of several labels a record.", parameter="separator"
+            )
         return model
 
     def _is_class_list(self) -> bool:
@@ -218,7 +267,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
 
         for name in ("encoder", "labels"):
             if getattr(self, name) is not None:
-                raise ParameterError("is for a model, but MODEL is a class list.", parameter=name)
+                raise ParameterError(
+                    "is for a model, but MODEL is a class list.", parameter=name
+                )
         classes = io.read_classes(self.model)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
         source = self._labelled(self.open_source(columns), classes, self.several())
@@ -229,15 +280,22 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         table = AlreadyPredicted(classes, max_labels=most, separator=separator)
         return _Tested(table, predicted_labels(source), labels, ids, len(classes))
 
-    def _labelled(self, source: io.Source, classes: Any, several: SeveralLabels | None) -> io.Source:
+    def _labelled(
+        self, source: io.Source, classes: Any, several: SeveralLabels | None
+    ) -> io.Source:
         if source.label_type is None:
             raise InputError(f"{self.shown()} has no labels; {labels_hint(source)}.")
         self.check_first(lambda: (source, classes), several=several)
         return source
 
     def _rows(self, model: Any) -> io.EmbeddingTable:
-        table = read_rows_for(model, self.path, x=self.x or "x", y=self.y or "y", labels=self.labels)
-        self.check_first(lambda: (table, model.classes_, self.read_ids()), several=getattr(model, "several", None))
+        table = read_rows_for(
+            model, self.path, x=self.x or "x", y=self.y or "y", labels=self.labels
+        )
+        self.check_first(
+            lambda: (table, model.classes_, self.read_ids()),
+            several=getattr(model, "several", None),
+        )
         return table
 
     def _show(self) -> None:
@@ -256,29 +314,38 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         several = self.several()
         if self._is_class_list():
             tested = self._predicted()
-            classes, truth, predicted = tested.model.classes_, tested.labels.tolist(), tested.rows.tolist()
+            classes = tested.model.classes_
+            truth = tested.labels.tolist()
+            predicted = tested.rows.tolist()
             persons = [] if tested.persons is None else tested.persons.tolist()
         else:
             model = self._load()
-            classes, several = model.classes_, getattr(model, "several", None)
+            classes = model.classes_
+            several = getattr(model, "several", None)
             if self.holds_rows(model):
                 rows = self._rows(model)
                 truth = list(require_labels(rows, self.path))
                 with progress("predicting"):
                     found = predict_table(model, rows, shares)
-                predicted, tables = found.labels, [found.probabilities]
+                predicted = found.labels
+                tables = [found.probabilities]
                 if self.groups is not None:
                     persons = list(self.read_ids())
             else:
-                source = self._labelled(self.open_records(model, labelled=True), classes, several)
+                source = self._labelled(
+                    self.open_records(model, labelled=True), classes, several
+                )
                 predictor = self.load_predictor(model, shares)
-                # A window at a time: no embedding of a private record outlives its window.
+                # A window at a time: no embedding of a private record outlives its
+                # window.
                 with progress("embedding", source.count) as advance:
                     for window, predictions in windows(source, predictor, advance):
                         unusable = [None] * len(window.skipped)
                         if window.rows:
                             tables.append(predictions.probabilities)
-                        tables.append(np.full((len(unusable), len(classes)), np.nan, np.float32))
+                        tables.append(
+                            np.full((len(unusable), len(classes)), np.nan, np.float32)
+                        )
                         truth += window.labels + unusable
                         predicted += predictions.labels + unusable
                         persons += window.persons + unusable
@@ -290,12 +357,15 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         chosen = None
         if self.max_error is not None:
             given: Any = AlreadyPredicted(classes)
-            table, labels = np.concatenate(tables), np.array(truth, object)
+            table = np.concatenate(tables)
+            labels = np.array(truth, object)
             chosen = public_threshold(given, table, labels, max_error=self.max_error)
             report["threshold"] = chosen.to_dict()
         typer.echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
-            note("no label of these records is a class of the model; see --y and --read labels.")
+            note(
+                "no label of these records is a class of the model; see --y and --read labels."
+            )
         if self.json:
             print_json(report)
         elif several is None:
@@ -321,7 +391,9 @@ def _print_private(evaluation: Evaluation) -> None:
     print_facts(evaluation.facts(), 26)
     headings, *rows = evaluation.table()
     console().print(table_of(headings, rows))
-    typer.echo(f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %.")
+    typer.echo(
+        f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %."
+    )
     for heading, text in evaluation.promise():
         typer.echo(f"{heading}: {printable(text)}")
 
@@ -333,16 +405,25 @@ def _print(report: dict[str, Any]) -> None:
     facts = [(name.replace("_", " "), _shown(report[name])) for name in names]
     if "n_persons" in report:
         mean = f"mean over {report['n_persons']} persons of the share of their records that is right"
-        facts.append(("person accuracy", f"{_shown(report['person_accuracy'])}, {mean}"))
+        facts.append(
+            ("person accuracy", f"{_shown(report['person_accuracy'])}, {mean}")
+        )
     unknown = f"{report['n_unknown_labels']} with a label that the model does not know"
     facts.append(("records", f"{report['n']}, {unknown}"))
     print_facts(facts, 18)
     if report["n_unusable"]:
-        typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
+        typer.echo(
+            f"{report['n_unusable']} records could not be used and are not counted."
+        )
     lost = ", ".join(printable(name) for name in report["at_or_below_chance"])
     typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
-    rows = ((entry["class"], entry["n"], _shown(entry["accuracy"])) for entry in report["per_class"])
-    console().print(table_of(("class", "records", "accuracy"), rows, ("records", "accuracy")))
+    rows = (
+        (entry["class"], entry["n"], _shown(entry["accuracy"]))
+        for entry in report["per_class"]
+    )
+    console().print(
+        table_of(("class", "records", "accuracy"), rows, ("records", "accuracy"))
+    )
 
 
 def _print_several(report: dict[str, Any]) -> None:
@@ -354,16 +435,38 @@ def _print_several(report: dict[str, Any]) -> None:
         ("all labels right", _shown(report["accuracy"])),
     ]
     if "n_persons" in report:
-        facts.append(("  by person", f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons"))
-    facts.append(("records", f"{report['n']}, {report['n_unknown_labels']} with a label that the model does not know"))
+        facts.append(
+            (
+                "  by person",
+                f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons",
+            )
+        )
+    facts.append(
+        (
+            "records",
+            f"{report['n']}, {report['n_unknown_labels']} with a label that the model does not know",
+        )
+    )
     print_facts(facts, 25)
     if report["n_unusable"]:
-        typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
+        typer.echo(
+            f"{report['n_unusable']} records could not be used and are not counted."
+        )
     rows = (
-        (one["class"], one["n"], *(_shown(one[name]) for name in ("f1", "accuracy", "precision")))
+        (
+            one["class"],
+            one["n"],
+            *(_shown(one[name]) for name in ("f1", "accuracy", "precision")),
+        )
         for one in report["per_class"]
     )
-    console().print(table_of(headings := ("label", "records", "F1", "recall", "precision"), rows, headings[1:]))
+    console().print(
+        table_of(
+            headings := ("label", "records", "F1", "recall", "precision"),
+            rows,
+            headings[1:],
+        )
+    )
 
 
 def _shown(value: float | None) -> str:

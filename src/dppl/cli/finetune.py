@@ -50,7 +50,11 @@ class Finetune(NoiseBudget, Training, Persons):
         "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
         "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
     )
-    n_records: int = option("N", "A guess of the number of records, never their count (of persons, with ids).", min=1)
+    n_records: int = option(
+        "N",
+        "A guess of the number of records, never their count (of persons, with ids).",
+        min=1,
+    )
     options: list[str] = option(
         "NAME=VALUE",
         "A parameter of the training, as in Python (docs/finetune.md); may be repeated. train: auto is the "
@@ -71,7 +75,9 @@ class Finetune(NoiseBudget, Training, Persons):
         from dppl.finetune.sparse import usual_rate
 
         folder, report = self.check_outputs()
-        budget, classes, account = self.budget(), self.class_list(), self.account()
+        budget = self.budget()
+        classes = self.class_list()
+        account = self.account()
         # Wrong options show before a network is loaded.
         taken = {"module", "budget", "classes", "head", "recipe"}
         moves = {one.name for one in fields(Recipe)} - {"batch_size"}
@@ -81,28 +87,58 @@ class Finetune(NoiseBudget, Training, Persons):
         Recipe(**recipe)
         source = self.open_labelled()
         if source.modality != "image":
-            raise ParameterError(f"{self.shown()} must hold images; it holds {source.modality}s.")
+            raise ParameterError(
+                f"{self.shown()} must hold images; it holds {source.modality}s."
+            )
         with progress(f"loading {self.network}"):
             network = load_network(self.network)
-        ledger, parts = account.get("ledger"), options.pop("train", "auto")
+        ledger = account.get("ledger")
+        parts = options.pop("train", "auto")
         if parts == "auto":
             model = SparseFinetuner.recommended(
-                network.module, budget, classes, self.n_records, head=network.head, ledger=ledger
+                network.module,
+                budget,
+                classes,
+                self.n_records,
+                head=network.head,
+                ledger=ledger,
             )
             if model.train == ("head",):
-                note("For so few records and this budget `dppl train` with the same network is expected to be better.")
+                note(
+                    "For so few records and this budget `dppl train` with the same network is expected to be better."
+                )
         else:
-            train: Any = (parts,) if isinstance(parts, str) else parts  # one is typed without a comma
-            model = SparseFinetuner(network.module, budget, classes, train=train, head=network.head)
+            train: Any = (
+                (parts,) if isinstance(parts, str) else parts
+            )  # one is typed without a comma
+            model = SparseFinetuner(
+                network.module, budget, classes, train=train, head=network.head
+            )
         model.set_params(**options)
-        rate = usual_rate(budget, ledger) if model.sampling_rate is None else model.sampling_rate
-        # A count of the records, which divides the sum of gradients, would need a budget.
+        rate = (
+            usual_rate(budget, ledger)
+            if model.sampling_rate is None
+            else model.sampling_rate
+        )
+        # A count of the records, which divides the sum of gradients, would need a
+        # budget.
         model.recipe = replace(model.recipe, batch_size=rate * self.n_records, **recipe)
         self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
         with self.stoppable(folder), resumable(folder):
-            workflow.train(model, network, source, self.out, folder, watch=_watch, overwrite=self.force, **account)
-        code = " --encoder URI, which names the network" if is_code(self.network) else ""
+            workflow.train(
+                model,
+                network,
+                source,
+                self.out,
+                folder,
+                watch=_watch,
+                overwrite=self.force,
+                **account,
+            )
+        code = (
+            " --encoder URI, which names the network" if is_code(self.network) else ""
+        )
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         print_model(model.guarantee_, self.out, what, code)
         if self.ledger is not None and model.guarantee_.ledger_entry is not None:
@@ -120,7 +156,8 @@ def _watch(stage: Source | Guarantee) -> Iterator[Callable[[int], object]]:
         with progress("reading", stage.count) as advance:
             yield advance
         return
-    done, steps = 0, training_of(stage).times
+    done = 0
+    steps = training_of(stage).times
     with progress("training", steps) as advance:
 
         def reach(step: int) -> None:

@@ -58,23 +58,45 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         "institutions that answer by themselves (docs/federation.md).",
     )
     read: list[str] = reading("labels", "separator", raw=False, what="TABLE")
-    public: Path | None = option("TABLE", "Public embeddings by the same encoder.", None)
+    public: Path | None = option(
+        "TABLE", "Public embeddings by the same encoder.", None
+    )
     examples: Path | None = option(
-        "TABLE", "softmax: public labelled embeddings to start from, never chosen by looking at private records.", None
+        "TABLE",
+        "softmax: public labelled embeddings to start from, never chosen by looking at private records.",
+        None,
     )
 
     def run(self) -> None:
         """Fit, save and print."""
         institutions = self.path.suffix.lower() == ".toml"
         if institutions:
-            usual: dict[str, Any] = {"read": [], "groups": None, "ledger": None, "unusable": "skip", "engine": "local"}
-            for name in (name for name, value in usual.items() if getattr(self, name) != value):
-                raise ParameterError("is for a table; each institution has its own.", parameter=name)
+            usual: dict[str, Any] = {
+                "read": [],
+                "groups": None,
+                "ledger": None,
+                "unusable": "skip",
+                "engine": "local",
+            }
+            for name in (
+                name for name, value in usual.items() if getattr(self, name) != value
+            ):
+                raise ParameterError(
+                    "is for a table; each institution has its own.", parameter=name
+                )
         # What is public is checked first, so that a slip costs neither time nor budget.
         engine = None if self.engine == "local" else engine_of(self.engine)
-        table, labels, x, y = self.path, self.labels, self.x or "x", self.y or "y"
-        check_output(self.out, (table, self.classes, labels, self.public, self.examples), force=self.force)
-        budget, classes = self.budget(), self.class_list()
+        table = self.path
+        labels = self.labels
+        x = self.x or "x"
+        y = self.y or "y"
+        check_output(
+            self.out,
+            (table, self.classes, labels, self.public, self.examples),
+            force=self.force,
+        )
+        budget = self.budget()
+        classes = self.class_list()
         for parameter in ("public", "examples"):
             refuse_private(getattr(self, parameter), (table, labels), parameter)
         for path in (table, self.public, self.examples):
@@ -98,14 +120,21 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
             note(budget.weakness)
             self._fit_on_institutions(model)
         else:
-            # Of the private table nothing is read before the fit but its shape, its labels and its ids.
+            # Of the private table nothing is read before the fit but its shape, its
+            # labels and its ids.
             here = partial(io.read_table, table, x=x, y=y, labels=labels)
-            private: Any = here() if engine is None else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
+            private: Any = (
+                here()
+                if engine is None
+                else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
+            )
             ids = self.read_ids()
             self.check_first(lambda: (here(), classes, ids), fit=True)
             note(budget.weakness)
             with progress("fitting"):
-                model.fit(private, require_labels(private, table), groups=ids, **account)
+                model.fit(
+                    private, require_labels(private, table), groups=ids, **account
+                )
         model.save(self.out, overwrite=self.force)
         print_model(model.guarantee_, self.out, summary(model))
         if institutions:
@@ -132,6 +161,10 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
 
 def summary(model: Any) -> str:
     """Return what a model is."""
-    started = "" if model.examples_ is None else f" Started from public examples: {model.examples_}."
+    started = (
+        ""
+        if model.examples_ is None
+        else f" Started from public examples: {model.examples_}."
+    )
     shape = f"{len(model.classes_)} classes, {model.n_features_in_} features"
     return f"{type(model).__name__}: {shape}, {model.adjacency}.{started}"

@@ -42,7 +42,9 @@ class Serve:
             signal.signal(number, stop)
         with settings.open() as holder:
             ready = f"{printable(settings.name)} answers plans that {printable(settings.superlink)} brings."
-            settings.serve(holder, ready=lambda: typer.echo(ready), stopped=lambda: bool(stopped))
+            settings.serve(
+                holder, ready=lambda: typer.echo(ready), stopped=lambda: bool(stopped)
+            )
 
 
 COMMANDS = (Serve,)

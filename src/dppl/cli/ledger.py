@@ -33,7 +33,9 @@ class Create(Budget):
     file: str = argument("FILE", _FILE)
     dataset: str = argument("DATASET", "Name of the private data set.")
     adjacency: str = option(
-        "add-remove|replace-one", "Relation in which the account is kept. Default add-remove.", "add-remove"
+        "add-remove|replace-one",
+        "Relation in which the account is kept. Default add-remove.",
+        "add-remove",
     )
     accounting: str | None = option(
         "gdp|renyi",
@@ -42,27 +44,45 @@ class Create(Budget):
         None,
     )
     unit: str = option(
-        "record|person", "Whom it is for; person takes fits with --groups alone. Default record.", "record"
+        "record|person",
+        "Whom it is for; person takes fits with --groups alone. Default record.",
+        "record",
     )
 
     def run(self) -> None:
         """Open the account and say what it holds."""
         from dppl.kernel.privacy.ledger import Ledger, accounts
 
-        file, dataset, budget = self.file, self.dataset, self.budget()
-        # Asked first, for opening an account that exists with another budget would say that they differ.
+        file = self.file
+        dataset = self.dataset
+        budget = self.budget()
+        # Asked first, for opening an account that exists with another budget would say
+        # that they differ.
         taken: list[str] = []
-        with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
+        with suppress(
+            LedgerError
+        ):  # there is none yet, or opening it below says what is wrong
             taken = [account.dataset for account in accounts(file)]
         if dataset in taken:
-            raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
+            raise ParameterError(
+                f"data set {dataset!r} already has an account here; its budget is fixed."
+            )
         adjacency: Any = self.adjacency
-        account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=self.accounting, unit=self.unit)
+        account = Ledger(
+            file,
+            dataset,
+            budget,
+            adjacency=adjacency,
+            accounting=self.accounting,
+            unit=self.unit,
+        )
         rules = _rules(account.adjacency, account.unit, account.accounting)
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
         person = "--groups COLUMN " if self.unit == "person" else ""
-        typer.echo(f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune")
+        typer.echo(
+            f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune"
+        )
 
 
 @request()
@@ -84,7 +104,11 @@ class Show:
         from dppl.kernel.privacy.ledger import Ledger, accounts
 
         # A ledger without the data set that is named is a slip; one without any is new.
-        shown = accounts(self.file) if self.dataset is None else [Ledger(self.file, self.dataset)]
+        shown = (
+            accounts(self.file)
+            if self.dataset is None
+            else [Ledger(self.file, self.dataset)]
+        )
         books = [one.to_dict() for one in shown]
         if self.json:
             print_json(books)
@@ -94,7 +118,9 @@ class Show:
             screen = console()
             for book in books:
                 rules = _rules(book["adjacency"], book["unit"], book["accounting"])
-                screen.print(f"{printable(book['dataset'])} ({rules}): {_balance(book)}")
+                screen.print(
+                    f"{printable(book['dataset'])} ({rules}): {_balance(book)}"
+                )
                 if book["releases"]:
                     screen.print(_table(book["releases"]))
                 screen.print()
@@ -109,10 +135,15 @@ def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
 
     book = account.to_dict()
     (charge,) = (
-        one for one in book["releases"] if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
+        one
+        for one in book["releases"]
+        if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
     )
-    cost, name = ", ".join(figures(charge["cost"])), printable(book["dataset"])
-    typer.echo(f"Charged: {cost}, to {name} in {_place(file)}, release {charge['number']}: {_balance(book)}.")
+    cost = ", ".join(figures(charge["cost"]))
+    name = printable(book["dataset"])
+    typer.echo(
+        f"Charged: {cost}, to {name} in {_place(file)}, release {charge['number']}: {_balance(book)}."
+    )
 
 
 def _balance(book: dict[str, Any]) -> str:

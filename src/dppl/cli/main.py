@@ -1,7 +1,8 @@
 """The app `dppl`, and the one place where failures become a line on stderr and an exit code.
 
-No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 bugs
-show theirs. Python warnings are not shown either: whether one appears may depend on private records.
+No exception reaches the user as a traceback, because tracebacks can show private
+values; with DPPL_DEBUG=1 bugs show theirs. Python warnings are not shown either:
+whether one appears may depend on private records.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _OTHER_TYPE = re.compile(r"Invalid value for '([^']+)': Input should be ([^,]*).
 _BROKEN_PIPE = 128 + 13
 
 # What asks a process to end: a caller, or the terminal that is gone.
-_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_ENDS = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 class _Ended(KeyboardInterrupt):
@@ -47,7 +50,8 @@ class _Ended(KeyboardInterrupt):
 
 
 def _end(number: int, _: object) -> None:
-    # One more signal would cut the cleaning short, and leave embeddings of private records behind.
+    # One more signal would cut the cleaning short, and leave embeddings of private
+    # records behind.
     for other in _ENDS:
         signal.signal(other, signal.SIG_IGN)
     raise _Ended(number)
@@ -71,8 +75,15 @@ class _Commands(Commands):
         except typer.Exit as stop:
             code = stop.exit_code
         except KeyboardInterrupt as stop:
-            how, number = ("terminated", stop.args[0]) if isinstance(stop, _Ended) else ("interrupted", signal.SIGINT)
-            typer.echo(printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])), err=True)
+            how, number = (
+                ("terminated", stop.args[0])
+                if isinstance(stop, _Ended)
+                else ("interrupted", signal.SIGINT)
+            )
+            typer.echo(
+                printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])),
+                err=True,
+            )
             code = 128 + number
         except BrokenPipeError:
             _forget_stdout()
@@ -85,9 +96,13 @@ class _Commands(Commands):
 
 def _report(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and the line that says what it means to a user."""
-    if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
-        # A group of commands that was typed alone has shown its help, and has no message.
-        text, context = str(error.format_message()) or "Missing command", getattr(error, "ctx", None)
+    if hasattr(
+        error, "format_message"
+    ):  # typer's usage errors; their module differs between its versions
+        # A group of commands that was typed alone has shown its help, and has no
+        # message.
+        text = str(error.format_message()) or "Missing command"
+        context = getattr(error, "ctx", None)
         if context is not None:
             text = _OTHER_TYPE.sub(r"\1 must be \2", text).rstrip(".")
             text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
@@ -107,26 +122,38 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
     """Return what an error says, with what is typed for parameters of the library."""
     text = str(error)
     if isinstance(error, MemoryError):
-        return "not enough memory."  # NumPy's text would name the shape of a private array
+        return (
+            "not enough memory."  # NumPy's text would name the shape of a private array
+        )
     if isinstance(error, OSError) and error.strerror:
         # The system's words name no content, so a file and they are enough.
         name = error.filename or ("standard output" if _is_of_stdout(error) else None)
         text = f"{'' if name is None else f'{name}: '}{error.strerror}."
     elif isinstance(error, DpplError):
         if error.parameter is not None:
-            # Of a parameter within an object, such as ``public.rows``, the part that the command has.
+            # Of a parameter within an object, such as ``public.rows``, the part that
+            # the command has.
             parts = (error.parameter, *reversed(error.parameter.split(".")))
             if called := next((typed[part] for part in parts if part in typed), None):
                 text = called + error.text.removeprefix(error.parameter)
                 if error.suggestion is not None:
-                    option = "" if not called.startswith("-") else f"{called}=" if " " in called else f"{called} "
+                    option = (
+                        ""
+                        if not called.startswith("-")
+                        else f"{called}="
+                        if " " in called
+                        else f"{called} "
+                    )
                     text += f" Try {option}{shlex.quote(error.suggestion)}"
 
         def as_typed(one: re.Match[str]) -> str:
-            name, value = one[1], one[2].strip("'")
+            name = one[1]
+            value = one[2].strip("'")
             if name in typed:
                 return f"{typed[name]}{'=' if ' ' in typed[name] else ' '}{value}"
-            return f"{typed['options']} {name}={value}" if "options" in typed else one[0]
+            return (
+                f"{typed['options']} {name}={value}" if "options" in typed else one[0]
+            )
 
         text = _FOR_PYTHON.sub(as_typed, text)
     return " ".join([text, *getattr(error, "__notes__", [])])
@@ -162,7 +189,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", help="Show the version.", metavar="")] = False) -> None:
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", metavar="")
+    ] = False,
+) -> None:
     r"""Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
 
     A model is one small file with a guarantee, and may be published.
@@ -186,8 +217,8 @@ def _prepare_process() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
-        # Files of labels are UTF-8 on every system. A terminal's encoding may lack a character of a class name; an
-        # escape is better than a crash.
+        # Files of labels are UTF-8 on every system. A terminal's encoding may lack a
+        # character of a class name; an escape is better than a crash.
         encoding = None if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # type: ignore[union-attr]
 

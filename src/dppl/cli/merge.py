@@ -24,7 +24,9 @@ class Merge:
       dppl merge north.safetensors south.safetensors --out both.safetensors
     """
 
-    models: list[Path] = argument("MODEL...", "Model files; institutions are called as their files are.")
+    models: list[Path] = argument(
+        "MODEL...", "Model files; institutions are called as their files are."
+    )
     out: Path = option("MODEL", "Model file to write.")
     force: bool = flag("Replace the output file if it exists.")
 
@@ -34,7 +36,9 @@ class Merge:
 
         check_output(self.out, self.models, force=self.force)
         if len({path.stem for path in self.models}) < len(self.models):
-            raise ParameterError("institutions are called as their files are, and two have one name; rename a file.")
+            raise ParameterError(
+                "institutions are called as their files are, and two have one name; rename a file."
+            )
         model = merge({path.stem: path for path in self.models})
         model.save(self.out, overwrite=self.force)
         print_model(model.guarantee_, self.out, summary(model))

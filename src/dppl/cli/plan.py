@@ -28,20 +28,49 @@ class Plan(Budget):
     """
 
     n_classes: int = option("N", "How many classes there are.", min=1)
-    n_records: int = option("N", "A guess of the number of records, never their count (of persons, with ids).", min=1)
+    n_records: int = option(
+        "N",
+        "A guess of the number of records, never their count (of persons, with ids).",
+        min=1,
+    )
     smallest: int | None = option(
-        "N", "A guess of the records (or persons) of the rarest class. Default: all classes alike.", None, min=1
+        "N",
+        "A guess of the records (or persons) of the rarest class. Default: all classes alike.",
+        None,
+        min=1,
     )
-    n_features: int | None = option("D", "Width of the embeddings; or name an encoder.", None, min=1)
-    encoder: str | None = option("NAME", "Encoder whose width is known, such as minilm.", None)
+    n_features: int | None = option(
+        "D", "Width of the embeddings; or name an encoder.", None, min=1
+    )
+    encoder: str | None = option(
+        "NAME", "Encoder whose width is known, such as minilm.", None
+    )
     method: str = option(METHODS, "As of `dppl fit`. Default auto.", "auto")
-    n_public: int = option("N", "Unlabelled public rows that the fit may use. Default 0.", 0, min=0)
-    ceiling: float | None = option("A", "Public guess of the balanced accuracy without privacy: a closer range.", None)
-    describe: str = option(
-        "names|none", "names: `dppl train` on texts starts from the names of classes, if they are words.", "none"
+    n_public: int = option(
+        "N", "Unlabelled public rows that the fit may use. Default 0.", 0, min=0
     )
-    n_holders: int = option("N", "Institutions that hold the records (docs/federation.md). Default 1.", 1, min=1)
-    n_test: int | None = option("N", "A guess of the test records: also how exactly they would say it.", None, min=1)
+    ceiling: float | None = option(
+        "A",
+        "Public guess of the balanced accuracy without privacy: a closer range.",
+        None,
+    )
+    describe: str = option(
+        "names|none",
+        "names: `dppl train` on texts starts from the names of classes, if they are words.",
+        "none",
+    )
+    n_holders: int = option(
+        "N",
+        "Institutions that hold the records (docs/federation.md). Default 1.",
+        1,
+        min=1,
+    )
+    n_test: int | None = option(
+        "N",
+        "A guess of the test records: also how exactly they would say it.",
+        None,
+        min=1,
+    )
     json: bool = flag("Print JSON.")
 
     def run(self) -> None:
@@ -49,25 +78,65 @@ class Plan(Budget):
         from dppl.planning import plan_budget
 
         budget = self.budget()
-        names = ("n_classes", "n_records", "smallest", "n_features", "encoder", "n_public", "ceiling", "n_holders")
-        how: dict[str, Any] = {name: getattr(self, name) for name in (*names, "method", "describe")}
+        names = (
+            "n_classes",
+            "n_records",
+            "smallest",
+            "n_features",
+            "encoder",
+            "n_public",
+            "ceiling",
+            "n_holders",
+        )
+        how: dict[str, Any] = {
+            name: getattr(self, name) for name in (*names, "method", "describe")
+        }
         with progress("planning"):
             plan = plan_budget(budget, **how)
         note(budget.weakness)
-        evaluation = None if self.n_test is None else _evaluation(plan, self.n_test, self.smallest is not None)
+        evaluation = (
+            None
+            if self.n_test is None
+            else _evaluation(plan, self.n_test, self.smallest is not None)
+        )
         if self.json:
-            print_json(plan.to_dict() | ({"evaluation": evaluation.to_dict()} if evaluation else {}))
+            print_json(
+                plan.to_dict()
+                | ({"evaluation": evaluation.to_dict()} if evaluation else {})
+            )
             return
         screen = console()
         headings = ("records of the class", "recall", "range", "found")
-        rows = ((one.size, f"{one.recall:.2f}", f"{one.low:.2f} to {one.high:.2f}", one.found) for one in plan.classes)
-        screen.print(table_of(headings, rows, headings[:3], title="What to expect by class size", title_justify="left"))
+        rows = (
+            (
+                one.size,
+                f"{one.recall:.2f}",
+                f"{one.low:.2f} to {one.high:.2f}",
+                one.found,
+            )
+            for one in plan.classes
+        )
+        screen.print(
+            table_of(
+                headings,
+                rows,
+                headings[:3],
+                title="What to expect by class size",
+                title_justify="left",
+            )
+        )
         for sentence in plan.sentences():
             screen.print(f"- {printable(sentence)}")
         if evaluation:
             title = f"How exactly a private evaluation says it ({100 * evaluation.confidence:g} % intervals)"
             first, *widths = evaluation.headings()
-            table = table_of((first, *widths), evaluation.table(), widths, title=title, title_justify="left")
+            table = table_of(
+                (first, *widths),
+                evaluation.table(),
+                widths,
+                title=title,
+                title_justify="left",
+            )
             screen.print(table)
             for sentence in evaluation.sentences():
                 screen.print(f"- {printable(sentence)}")
@@ -79,4 +148,10 @@ def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPl
 
     smallest = max(1, plan.smallest * n_test // plan.n_records) if has_rarest else None
     rate = plan.balanced_accuracy
-    return plan_evaluation(plan.budget, n_classes=plan.n_classes, n_test=n_test, smallest=smallest, rate=rate)
+    return plan_evaluation(
+        plan.budget,
+        n_classes=plan.n_classes,
+        n_test=n_test,
+        smallest=smallest,
+        rate=rate,
+    )

@@ -36,32 +36,60 @@ _DATA = "Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)"
 class OnModel(X, Records):
     """A model and the records that it meets."""
 
-    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
-    data: str = argument("DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input.")
+    model: Path = argument(
+        "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`."
+    )
+    data: str = argument(
+        "DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input."
+    )
     encoder: str | None = option(
-        "URI", "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.", None
+        "URI",
+        "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.",
+        None,
     )
 
-    def holds_rows(self, model: EmbeddingClassifier | Finetuned) -> TypeGuard[EmbeddingClassifier]:
+    def holds_rows(
+        self, model: EmbeddingClassifier | Finetuned
+    ) -> TypeGuard[EmbeddingClassifier]:
         """Return whether the data are embeddings to classify, and if so refuse options for images and texts."""
         if not self.holds_embeddings():
             return False
         if is_network(model):
-            raise InputError(f"{self.shown()} holds embeddings; a model of `dppl finetune` takes images.")
-        given = "encoder" if self.encoder else "read" if self.how.keys() - {"labels", "separator"} else None
+            raise InputError(
+                f"{self.shown()} holds embeddings; a model of `dppl finetune` takes images."
+            )
+        given = (
+            "encoder"
+            if self.encoder
+            else "read"
+            if self.how.keys() - {"labels", "separator"}
+            else None
+        )
         if given is not None:
-            raise ParameterError(f"is for images and texts, but {self.shown()} holds embeddings.", parameter=given)
+            raise ParameterError(
+                f"is for images and texts, but {self.shown()} holds embeddings.",
+                parameter=given,
+            )
         return True
 
     def open_records(
-        self, model: EmbeddingClassifier | Finetuned, path: Path | None = None, *, labelled: bool = False
+        self,
+        model: EmbeddingClassifier | Finetuned,
+        path: Path | None = None,
+        *,
+        labelled: bool = False,
     ) -> io.Source:
         """Open images or texts; columns that no option names are those that the model remembers."""
-        given, kind = self.columns(), self.how.get("kind", "auto")
-        remembers = self.labels is None and ("sql" in self.how or io.has_columns(path or self.path, kind))
+        given = self.columns()
+        kind = self.how.get("kind", "auto")
+        remembers = self.labels is None and (
+            "sql" in self.how or io.has_columns(path or self.path, kind)
+        )
         known = getattr(model, "columns_", {}) if remembers else {}
         y = given.y or known.get("y") if labelled else None
-        columns = replace(given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id"))
+        columns = replace(
+            given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id")
+        )
         try:
             return self.open_source(columns, path)
         except InputError as error:
@@ -82,7 +110,9 @@ class OnModel(X, Records):
         from dppl.predictions import load_predictor
 
         with progress("loading the encoder"):
-            return load_predictor(model, self.encoder, shares, similarity=similarity, trial=trial)
+            return load_predictor(
+                model, self.encoder, shares, similarity=similarity, trial=trial
+            )
 
 
 @request("out", "x", "encoder", "force")
@@ -117,14 +147,22 @@ class Predict(OnModel, Where):
 
     out: Path = option("FILE", ".csv or .parquet, or - for stdout.", _PIPE)
     top: str = option(
-        "K|all", "Write the K likeliest classes and their probabilities, too; all: the probability of every class.", "0"
+        "K|all",
+        "Write the K likeliest classes and their probabilities, too; all: the probability of every class.",
+        "0",
     )
-    min_confidence: float | None = option("P", "Leave a label empty whose probability is below P.", None)
+    min_confidence: float | None = option(
+        "P", "Leave a label empty whose probability is below P.", None
+    )
     min_similarity: float | None = option(
-        "S", "Leave a label empty if the cosine with every class is below S; it is written, too.", None
+        "S",
+        "Leave a label empty if the cosine with every class is below S; it is written, too.",
+        None,
     )
     shares: str = option(
-        "equal|data", "How frequent classes are: all alike, or as in the fit's data. Default equal.", "equal"
+        "equal|data",
+        "How frequent classes are: all alike, or as in the fit's data. Default equal.",
+        "equal",
     )
     force: bool = flag("Replace the output file if it exists.")
 
@@ -134,31 +172,53 @@ class Predict(OnModel, Where):
         from dppl.estimators.released import ALWAYS, Least
         from dppl.predictions import SUFFIXES
 
-        out, suffix = self.out, self.out.suffix.lower()
+        out = self.out
+        suffix = self.out.suffix.lower()
         _validate.one_of(("equal", "data"), shares=self.shares)
         every = self.top == "all"
         if not every and not self.top.isdecimal():
-            raise ParameterError(f"must be a number of classes, or all; got {self.top!r}.", parameter="top")
+            raise ParameterError(
+                f"must be a number of classes, or all; got {self.top!r}.",
+                parameter="top",
+            )
         top = 0 if every else int(self.top)
         least = Least(self.min_confidence, self.min_similarity)
         if out != _PIPE:
             if suffix not in SUFFIXES:
-                raise ParameterError(f"must be - or end in {', '.join(SUFFIXES)}; got {out}.", parameter="out")
+                raise ParameterError(
+                    f"must be - or end in {', '.join(SUFFIXES)}; got {out}.",
+                    parameter="out",
+                )
             check_output(out, (self.model, self.path), force=self.force)
         elif self.engine != "local":
             # Ray may write to standard output itself, when a worker dies.
-            raise ParameterError("reads a table of embeddings and writes --out FILE.", parameter="engine")
+            raise ParameterError(
+                "reads a table of embeddings and writes --out FILE.", parameter="engine"
+            )
         model = load_model(self.model)
         # One label per line stays so, and no class name steers the terminal.
-        if out == _PIPE and any(printable(name) != str(name) for name in model.classes_):
+        if out == _PIPE and any(
+            printable(name) != str(name) for name in model.classes_
+        ):
             raise InputError(
                 "a class name of this model holds a line break or another control character; use --out FILE.csv."
             )
-        given = {"shares": self.shares == "data", "min_similarity": self.min_similarity is not None}
-        for name in (name for name, is_given in given.items() if is_given and is_network(model)):
-            raise ParameterError("is for models of `dppl fit` and `dppl train`.", parameter=name)
+        given = {
+            "shares": self.shares == "data",
+            "min_similarity": self.min_similarity is not None,
+        }
+        for name in (
+            name for name, is_given in given.items() if is_given and is_network(model)
+        ):
+            raise ParameterError(
+                "is for models of `dppl fit` and `dppl train`.", parameter=name
+            )
         given["min_confidence"] = self.min_confidence is not None
-        for name in (name for name, is_given in given.items() if is_given and model.several_labels):
+        for name in (
+            name
+            for name, is_given in given.items()
+            if is_given and model.several_labels
+        ):
             raise ParameterError("is for models of one label a record.", parameter=name)
         found, private = self._predict(model)
         if least != ALWAYS:
@@ -173,14 +233,21 @@ class Predict(OnModel, Where):
         else:
             typer.echo(found.content(".csv", proba=every, top=top).decode(), nl=False)
 
-    def _predict(self, model: EmbeddingClassifier | Finetuned) -> tuple[Predictions, bool]:
+    def _predict(
+        self, model: EmbeddingClassifier | Finetuned
+    ) -> tuple[Predictions, bool]:
         """Return what a model says of the table or the source, and whether it is private to its owner."""
         from dppl.predictions import predict_source, predict_table
 
         # Where only labels are asked for, the fewest computations: no probabilities.
         plain = self.top == "0"
         similarity = self.min_similarity is not None
-        probable = self.shares == "data" or not plain or similarity or self.min_confidence is not None
+        probable = (
+            self.shares == "data"
+            or not plain
+            or similarity
+            or self.min_confidence is not None
+        )
         shares: Any = self.shares if probable else None
         engine = None if self.engine == "local" else engine_of(self.engine)
         if self.path != _PIPE and self.holds_rows(model):
@@ -190,16 +257,31 @@ class Predict(OnModel, Where):
             if engine is not None:
                 rows = io.read_parts(self.path, x=x, y=None, engine=engine)
             with progress("predicting"):
-                found = replace(predict_table(model, rows, shares, similarity=similarity), ids=ids)
-            _note_unusable([f"row {place}" for place, label in enumerate(found.labels, 1) if label is None])
+                found = replace(
+                    predict_table(model, rows, shares, similarity=similarity), ids=ids
+                )
+            _note_unusable(
+                [
+                    f"row {place}"
+                    for place, label in enumerate(found.labels, 1)
+                    if label is None
+                ]
+            )
             return found, False
         if engine is not None:
-            raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
+            raise ParameterError(
+                "reads embeddings; use dppl embed --engine ray first.",
+                parameter="engine",
+            )
         with self._local_data() as path:
             source = self.open_records(model, path)
-            predictor = self.load_predictor(model, shares, similarity=similarity, trial=False)
+            predictor = self.load_predictor(
+                model, shares, similarity=similarity, trial=False
+            )
             with progress("embedding", source.count) as advance:
-                found, unusable = predict_source(model.classes_, source, predictor, advance)
+                found, unusable = predict_source(
+                    model.classes_, source, predictor, advance
+                )
         _note_unusable(unusable)
         return found, True
 

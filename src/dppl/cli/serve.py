@@ -27,22 +27,34 @@ class Serve:
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
 
-    models: list[Path] = argument("MODEL...", "Model files; each is called as its file is, without the suffix.")
-    host: str = option(
-        "HOST", "Address to listen on; one that others reach needs --token. Default 127.0.0.1.", "127.0.0.1"
+    models: list[Path] = argument(
+        "MODEL...", "Model files; each is called as its file is, without the suffix."
     )
-    port: int = option("N", "Port; 0 takes a free one. Default 8000.", 8000, min=0, max=65535)
+    host: str = option(
+        "HOST",
+        "Address to listen on; one that others reach needs --token. Default 127.0.0.1.",
+        "127.0.0.1",
+    )
+    port: int = option(
+        "N", "Port; 0 takes a free one. Default 8000.", 8000, min=0, max=65535
+    )
     token: str | None = option(
-        "FILE|env:NAME", "Where the token is that every request must bring: a file, or a variable.", None
+        "FILE|env:NAME",
+        "Where the token is that every request must bring: a file, or a variable.",
+        None,
     )
     encoder: str | None = option(
         "URI",
         "Where the encoder of a single model is; none: answer for embeddings alone. Default: as it names it.",
         None,
     )
-    min_confidence: float | None = option("P", "Give no label whose probability is below P, of a single model.", None)
+    min_confidence: float | None = option(
+        "P", "Give no label whose probability is below P, of a single model.", None
+    )
     min_similarity: float | None = option(
-        "S", "Give no label if the cosine with every class is below S, of a single model.", None
+        "S",
+        "Give no label if the cosine with every class is below S, of a single model.",
+        None,
     )
     limits: list[str] = option(
         "NAME=N",
@@ -57,21 +69,31 @@ class Serve:
         from dppl.serve import Limits, listen
         from dppl.serve.server import read_token
 
-        models, encoder = self.models, self.encoder
+        models = self.models
+        encoder = self.encoder
         # The stem is the model's place in the URL.
         if len({path.stem for path in models}) < len(models):
-            raise ParameterError("models are called as their files are, and two have one name; rename a file.")
+            raise ParameterError(
+                "models are called as their files are, and two have one name; rename a file."
+            )
         if encoder not in (None, "none") and len(models) > 1:
             raise ParameterError("is for a single model.", parameter="encoder")
         for name in ("min_confidence", "min_similarity"):
             if getattr(self, name) is not None and len(models) > 1:
-                raise ParameterError("is for a single model; a request may name its own.", parameter=name)
+                raise ParameterError(
+                    "is for a single model; a request may name its own.", parameter=name
+                )
         least = Least(self.min_confidence, self.min_similarity)
         secret = None if self.token is None else read_token(self.token)
-        limits = Limits(**parse_pairs(self.limits, "limits", [one.name for one in fields(Limits)]))
+        limits = Limits(
+            **parse_pairs(self.limits, "limits", [one.name for one in fields(Limits)])
+        )
         # Before an encoder is loaded, which takes seconds.
         with listen(self.host, self.port, has_token=secret is not None) as listening:
-            from dppl.serve import open_model, serve  # here, where the extra is known to be installed
+            from dppl.serve import (
+                open_model,
+                serve,
+            )  # here, where the extra is known to be installed
 
             with progress("loading the models"):
                 served = [open_model(path, encoder, least=least) for path in models]

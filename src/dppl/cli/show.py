@@ -18,7 +18,13 @@ from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 
 _NAMES = 20
-_PAGES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
+_PAGES = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".json": "json",
+}
 _READING = ("x", "id", "kind", "encoding")
 
 
@@ -42,7 +48,9 @@ class Show(Account):
       dppl show my.safetensors --for dpo --purpose "Sort referrals" --out dpo.html
     """
 
-    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    model: Path = argument(
+        "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`."
+    )
     for_: str | None = option(
         "hub|dpo|FILE",
         "hub: a card for a model hub, Markdown with YAML front matter. dpo: one page for a data protection officer; "
@@ -59,39 +67,62 @@ class Show(Account):
     )
     read: list[str] = reading(*_READING, raw=False, what="POOL")
     results: Path | None = option(
-        "FILE", "What `dppl evaluate --out` wrote; for a page also what it printed with --json alone.", None
+        "FILE",
+        "What `dppl evaluate --out` wrote; for a page also what it printed with --json alone.",
+        None,
     )
     by: str | None = option("NAME", "For the page: who made the model.", None)
-    purpose: str | None = option("TEXT", "With --for: what the model is for. Anyone may read it.", None)
+    purpose: str | None = option(
+        "TEXT", "With --for: what the model is for. Anyone may read it.", None
+    )
     force: bool = flag("Replace the output file if it exists.")
 
     def run(self) -> None:
         """Print the model, or write its page."""
-        card, page = self.for_ == "hub", self.for_ not in (None, "hub")
+        card = self.for_ == "hub"
+        page = self.for_ not in (None, "hub")
         if self.json and self.out is not None:
             raise ParameterError("--json and --out are forms of one text; choose one.")
-        if self.for_ is not None and (self.json or self.public is not None or self.delta is not None):
-            raise ParameterError("is one page; leave --json, --public and --delta out.", parameter="for_")
+        if self.for_ is not None and (
+            self.json or self.public is not None or self.delta is not None
+        ):
+            raise ParameterError(
+                "is one page; leave --json, --public and --delta out.", parameter="for_"
+            )
         if self.purpose is not None and not page:
-            raise ParameterError("is for the page of --for dpo; add that.", parameter="purpose")
+            raise ParameterError(
+                "is for the page of --for dpo; add that.", parameter="purpose"
+            )
         for name in ("public", "read", "ledger", "by"):
             if getattr(self, name) and (card or (self.out is None and not page)):
-                raise ParameterError("says what is on a page; add --out FILE.html.", parameter=name)
+                raise ParameterError(
+                    "says what is on a page; add --out FILE.html.", parameter=name
+                )
         if self.delta is not None and self.out:
-            raise ParameterError("adds a number to the text or to --json; leave it out.", parameter="delta")
+            raise ParameterError(
+                "adds a number to the text or to --json; leave it out.",
+                parameter="delta",
+            )
         if self.json and self.results is not None:
-            raise ParameterError("is not in the statement; leave --json out, or write a page.", parameter="results")
-        model, delta = self.model, self.delta
+            raise ParameterError(
+                "is not in the statement; leave --json out, or write a page.",
+                parameter="results",
+            )
+        model = self.model
+        delta = self.delta
         if page or (self.out is not None and not card):
             self._write_page(self.out)
             return
         if delta is not None:
             _validate.open_unit(delta=delta)
         from dppl.kernel.privacy import Guarantee
-        from dppl.statement import model_card  # here, because the help of a command needs no scikit-learn
+        from dppl.statement import (
+            model_card,
+        )  # here, because the help of a command needs no scikit-learn
         from dppl.statement.data import describe, is_private, of_model, read_evaluation
 
-        description, sha256 = describe(model), hashlib.sha256(model.read_bytes()).hexdigest()
+        description = describe(model)
+        sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
         if self.json:
             implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
             print_json({**description, "implied": implied, "file_sha256": sha256})
@@ -104,9 +135,15 @@ class Show(Account):
             )
         if card:
             self._check_output()
-            self._print_or_write(f"{model_card(description, sha256=sha256, results=results)}\n")
+            self._print_or_write(
+                f"{model_card(description, sha256=sha256, results=results)}\n"
+            )
             return
-        evaluation = None if results is None else of_model(results, description["classes"], sha256)
+        evaluation = (
+            None
+            if results is None
+            else of_model(results, description["classes"], sha256)
+        )
         _print(description, sha256, delta)
         if evaluation is not None:
             _print_evaluation(evaluation)
@@ -116,10 +153,14 @@ class Show(Account):
         from dppl.statement import make_report
 
         self._check_output()
-        pool, how = None, parse_pairs(self.read, "read", _READING, literal=False)
+        pool = None
+        how = parse_pairs(self.read, "read", _READING, literal=False)
         if self.public is not None:
             if "kind" not in how and io.holds_embeddings(self.public):
-                raise ParameterError("must be the images or texts, and not their embeddings.", parameter="public")
+                raise ParameterError(
+                    "must be the images or texts, and not their embeddings.",
+                    parameter="public",
+                )
             columns = io.Columns(how.pop("x", None), id=how.pop("id", None))
             pool = io.open_source(self.public, columns=columns, **how)
         report = make_report(
@@ -131,20 +172,35 @@ class Show(Account):
             purpose=self.purpose,
         )
         if report.dict()["evaluation"] is not None:
-            note("figures computed on private records are not covered by the model's guarantee.")
+            note(
+                "figures computed on private records are not covered by the model's guarantee."
+            )
         form = "markdown" if out is None else _PAGES[out.suffix.lower()]
         text = getattr(report, form)(**({} if form == "json" else {"for_": self.for_}))
         self._print_or_write(text)
 
     def _check_output(self) -> None:
         """Refuse a file that cannot be written."""
-        forms = {None: ("html", "markdown", "json"), "hub": ("markdown",)}.get(self.for_, ("html", "markdown"))
+        forms = {None: ("html", "markdown", "json"), "hub": ("markdown",)}.get(
+            self.for_, ("html", "markdown")
+        )
         suffixes = [suffix for suffix, form in _PAGES.items() if form in forms]
-        account = [] if self.ledger is None or "://" in self.ledger[0] else [Path(self.ledger[0])]
+        account = (
+            []
+            if self.ledger is None or "://" in self.ledger[0]
+            else [Path(self.ledger[0])]
+        )
         if self.out is not None:
             if self.out.suffix.lower() not in suffixes:
-                raise ParameterError(f"must end in {', '.join(suffixes)}; got {self.out}.", parameter="out")
-            check_output(self.out, (self.model, self.public, self.results, *account), force=self.force)
+                raise ParameterError(
+                    f"must end in {', '.join(suffixes)}; got {self.out}.",
+                    parameter="out",
+                )
+            check_output(
+                self.out,
+                (self.model, self.public, self.results, *account),
+                force=self.force,
+            )
 
     def _print_or_write(self, text: str) -> None:
         """Print a page, or write it to --out."""
@@ -163,8 +219,10 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
     from dppl.statement import words
     from dppl.statement.data import content
 
-    screen, said = console(), content(description, sha256=sha256, delta=delta)
-    model, guarantee = said["model"], said["guarantee"]
+    screen = console()
+    said = content(description, sha256=sha256, delta=delta)
+    model = said["model"]
+    guarantee = said["guarantee"]
     classes = model["classes"]
     facts = [
         *model["facts"],
@@ -182,7 +240,12 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
     screen.print(Padding.indent(numbers, 2))
     if guarantee["releases"]:
         screen.print()
-        screen.print(table_of(("release", "sensitivity and parameters", "cost"), _rows(guarantee["releases"])))
+        screen.print(
+            table_of(
+                ("release", "sensitivity and parameters", "cost"),
+                _rows(guarantee["releases"]),
+            )
+        )
     for heading, items in guarantee["details"]:
         screen.print(f"\n{heading}")
         for item in items:
@@ -191,7 +254,11 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
         ("public rows, by id or counted from 1", model["selected"]),
         ("public descriptions", model["descriptions"]),
     ):
-        named = [(name, list(some)) for name, some in zip(classes, rows or (), strict=False) if some]
+        named = [
+            (name, list(some))
+            for name, some in zip(classes, rows or (), strict=False)
+            if some
+        ]
         if named:
             screen.print()
             screen.print(table_of(("class", heading), named[:_NAMES]))
@@ -208,9 +275,14 @@ def _print_evaluation(evaluation: dict[str, Any]) -> None:
     if evaluation["same_file"] is None:
         note("these results are of predictions whose model is not named.")
     elif not evaluation["same_file"]:
-        note("these results do not hold the hash of this file: they are of another model, or of another copy of it.")
+        note(
+            "these results do not hold the hash of this file: they are of another model, or of another copy of it."
+        )
     print_facts([*evaluation["facts"], *evaluation["guarantee"]], 26, screen)
-    rows = [(one["class"], one["recall"]["text"], one["n"]) for one in evaluation["per_class"]]
+    rows = [
+        (one["class"], one["recall"]["text"], one["n"])
+        for one in evaluation["per_class"]
+    ]
     screen.print(table_of(("class", "recall", evaluation["counted"]), rows[:_NAMES]))
     if len(rows) > _NAMES:
         screen.print(f"and {len(rows) - _NAMES} more: a page has all")
@@ -220,7 +292,8 @@ def _rows(releases: list[dict[str, Any]]) -> Iterator[list[Any]]:
     """Yield a row for each release, or for several equal ones."""
     last = 0
     for one in releases:
-        first, last = last + 1, last + one["times"]
+        first = last + 1
+        last = last + one["times"]
         number = str(first) if first == last else f"{first} to {last}, each"
         what = f"{number}: {one['statistic']}, by the {one['drawn']}"
         sensitivity = f"{one['norm']} sensitivity {one['sensitivity']}"

@@ -41,13 +41,18 @@ class Split(BeforeCharge):
     """
 
     data: str = argument(
-        "DATA", "Labelled records: .csv, .tsv, .jsonl, .parquet or a folder of them, .npz, .xlsx, .ods; or a database."
+        "DATA",
+        "Labelled records: .csv, .tsv, .jsonl, .parquet or a folder of them, .npz, .xlsx, .ods; or a database.",
     )
     test: float = option(
-        "SHARE", "Chance of a record, or of a person, to be held out, such as 0.2.", typed={"share": "--test"}
+        "SHARE",
+        "Chance of a record, or of a person, to be held out, such as 0.2.",
+        typed={"share": "--test"},
     )
     groups: str | None = option(
-        "NAME", "Column of ids of persons, who fall on one side with all of their records; or of records.", None
+        "NAME",
+        "Column of ids of persons, who fall on one side with all of their records; or of records.",
+        None,
     )
     out: tuple[Path, Path] = option(
         "TRAIN TEST",
@@ -55,7 +60,11 @@ class Split(BeforeCharge):
         "workbook or query .csv.",
         typed={"out_train": "TRAIN of --out", "out_test": "TEST of --out"},
     )
-    key: Path | None = option("FILE", "File with a secret, by which an id always falls on the same side.", None)
+    key: Path | None = option(
+        "FILE",
+        "File with a secret, by which an id always falls on the same side.",
+        None,
+    )
     read: list[str] = reading("x", "kind", "encoding", "sheet", "sql", raw=False)
 
     def run(self) -> None:
@@ -63,17 +72,24 @@ class Split(BeforeCharge):
         for name, out in zip(("out_train", "out_test"), self.out, strict=True):
             check_output(out, (self.path, self.key), parameter=name)
         if len({out.resolve() for out in self.out}) == 1:
-            raise ParameterError("must be another file than TRAIN.", parameter="out_test")
+            raise ParameterError(
+                "must be another file than TRAIN.", parameter="out_test"
+            )
         if self.key is not None and not self.key.exists():
             draw = f"openssl rand -hex 32 > {shlex.quote(str(self.key))}"
-            raise ParameterError(f"must be a file with a secret; there is none. Draw one: {draw}", parameter="key")
+            raise ParameterError(
+                f"must be a file with a secret; there is none. Draw one: {draw}",
+                parameter="key",
+            )
         how: Any = {name: value for name, value in self.how.items() if name != "x"}
         place = self.database() if "sql" in how else self.path
         self.check_first(lambda: self.open_any(None))
         key = None if self.key is None else self.key.read_bytes().strip()
         io.split_file(place, *self.out, self.test, groups=self.groups, key=key, **how)
         train, test = map(printable, self.out)
-        typer.echo(f"Two files that share no record{'' if self.groups is None else ', and no id'}: {train}, {test}")
+        typer.echo(
+            f"Two files that share no record{'' if self.groups is None else ', and no id'}: {train}, {test}"
+        )
         typer.echo("They are as private as the records.")
         typer.echo(
             f"Next: train on {train} with --ledger FILE NAME/train; then dppl evaluate MODEL {test} with "

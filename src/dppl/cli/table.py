@@ -36,28 +36,41 @@ class Table:
       dppl table s3://bucket/laion --out pool.parquet --rows lattice --read id=url
     """
 
-    path: Path = argument("TABLE", "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.")
+    path: Path = argument(
+        "TABLE",
+        "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one.",
+    )
     out: Path | None = option("FILE", "Parquet file to write.", None)
     rows: str | None = option(
-        "float16|int8|float32|lattice", "With --out: how embeddings are stored. Default: as they are.", None
+        "float16|int8|float32|lattice",
+        "With --out: how embeddings are stored. Default: as they are.",
+        None,
     )
     read: list[str] = option(
         "NAME=VALUE",
         "Array or column of the embeddings (x), the labels (y) and the ids (id), which are called so by default; may "
         "be repeated.",
         (),
-        typed={name: f"--read {name}" for name in ("x", "y", "id")} | {"ids": "--read id"},
+        typed={name: f"--read {name}" for name in ("x", "y", "id")}
+        | {"ids": "--read id"},
     )
     force: bool = flag("Replace the output file if it exists.")
 
     def run(self) -> None:
         """Show the table or write it."""
-        path, out, rows = self.path, self.out, self.rows
-        names = {"x": "x", "y": "y", "id": "id"} | parse_pairs(self.read, "read", ("x", "y", "id"), literal=False)
-        x, y = names["x"], names["y"]
+        path = self.path
+        out = self.out
+        rows = self.rows
+        names = {"x": "x", "y": "y", "id": "id"} | parse_pairs(
+            self.read, "read", ("x", "y", "id"), literal=False
+        )
+        x = names["x"]
+        y = names["y"]
         if out is None:
             if rows:
-                raise ParameterError("says how --out FILE is written; name it too.", parameter="rows")
+                raise ParameterError(
+                    "says how --out FILE is written; name it too.", parameter="rows"
+                )
             _show(io.read_table(path, x=x, y=y))
             return
         check_output(out, (path,), force=self.force)
@@ -77,6 +90,9 @@ def _show(rows: io.EmbeddingTable) -> None:
         "classes": "no labels" if rows.y is None else len(set(rows.y.tolist())),
         "files": len(rows.fragments()),
     }
-    stated = {name: in_short(text) if name == "encoder" else text for name, text in rows.metadata.items()}
+    stated = {
+        name: in_short(text) if name == "encoder" else text
+        for name, text in rows.metadata.items()
+    }
     typer.echo(_OWNER)
     print_facts((facts | stated).items(), 10)

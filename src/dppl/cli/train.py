@@ -48,7 +48,8 @@ class Training(X, Y, Fitting):
         """Refuse what cannot be written; return the folder for the work, and the report for the owner."""
         from dppl.training.workflow import report_of
 
-        folder, report = self.out.with_name(f"{self.out.name}.work"), report_of(self.out)
+        folder = self.out.with_name(f"{self.out.name}.work")
+        report = report_of(self.out)
         inputs = (self.path, self.classes, self.labels, *read)
         # Both are written at the end of hours of work.
         for written in (self.out, report):
@@ -64,7 +65,9 @@ class Training(X, Y, Fitting):
         """Open the records, which must have labels."""
         source = self.open_source()
         if source.label_type is None:
-            raise ParameterError(f"{self.shown()} has no labels; {labels_hint(source)}.")
+            raise ParameterError(
+                f"{self.shown()} has no labels; {labels_hint(source)}."
+            )
         return source
 
     @contextmanager
@@ -102,7 +105,9 @@ class Train(Training, Persons, Method):
 
     encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
     read: list[str] = reading("labels", "separator")
-    public: Path | None = option("POOL", "Public images or texts, or their embeddings by the same encoder.", None)
+    public: Path | None = option(
+        "POOL", "Public images or texts, or their embeddings by the same encoder.", None
+    )
     descriptions: str = option(
         "names|FILE|none",
         "Public descriptions of the classes, which softmax starts from: their names; a CSV file with the columns class "
@@ -117,20 +122,32 @@ class Train(Training, Persons, Method):
         from dppl.training import workflow
         from dppl.training.descriptions import described, names_by_default
 
-        data, public, how = self.path, self.public, self.descriptions
+        data = self.path
+        public = self.public
+        how = self.descriptions
         described_in = None if how in ("auto", "names", "none") else Path(how)
         # What is public is checked first, so that a slip costs neither time nor budget.
-        private = (data, self.labels, self.out.with_name(f"{self.out.name}.work") / "private")
+        private = (
+            data,
+            self.labels,
+            self.out.with_name(f"{self.out.name}.work") / "private",
+        )
         refuse_private(public, private, "public")
         refuse_private(described_in, private, "descriptions")
         folder, report = self.check_outputs(public, described_in)
-        budget, classes = self.budget(), self.class_list()
+        budget = self.budget()
+        classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
             raise ParameterError(
-                f"must be names, none, or an existing file or folder; there is no {how!r}.", parameter="descriptions"
+                f"must be names, none, or an existing file or folder; there is no {how!r}.",
+                parameter="descriptions",
             )
         estimator = self.estimator(budget, classes, public)
-        examples = None if how in ("auto", "none") else described(described_in or how, estimator)
+        examples = (
+            None
+            if how in ("auto", "none")
+            else described(described_in or how, estimator)
+        )
         account = self.account()
         if "kind" not in self.how and data.suffix.lower() in (".npy", ".npz"):
             raise ParameterError(
@@ -138,7 +155,8 @@ class Train(Training, Persons, Method):
                 f"{self.shown()}."
             )
         source = self.open_labelled()
-        # The encoder loads last, since it takes seconds and all of the above can still refuse.
+        # The encoder loads last, since it takes seconds and all of the above can still
+        # refuse.
         encoder = load_encoder(self.encoder)
         pool = None if public is None else _open_public(public, encoder)
         if how == "auto":
@@ -165,13 +183,22 @@ class Train(Training, Persons, Method):
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
         if self.ledger is not None and estimator.guarantee_.ledger_entry is not None:
             print_charge(self.ledger[0], account["ledger"], estimator.guarantee_)
-        if how == "auto" and estimator.starts_from_examples and encoder.modality == "text" and examples is None:
-            typer.echo("The classes are not described, since some names are not words; see --descriptions.")
+        if (
+            how == "auto"
+            and estimator.starts_from_examples
+            and encoder.modality == "text"
+            and examples is None
+        ):
+            typer.echo(
+                "The classes are not described, since some names are not words; see --descriptions."
+            )
         tell_owner("the model", printable(report))
 
 
 @contextmanager
-def _watch(folder: Path, records: io.Source | None) -> Iterator[Callable[[int], object] | None]:
+def _watch(
+    folder: Path, records: io.Source | None
+) -> Iterator[Callable[[int], object] | None]:
     """Show how far it is; an interrupted embedding says how to continue."""
     if records is None:
         with progress("fitting"):
@@ -192,7 +219,9 @@ def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTabl
             raise InputError(f"{shown_as(public)}: {error.text}") from None
     table = io.read_table(public, y=None)
     named = table.metadata.get("encoder")
-    if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):
+    if table.shape[1] != encoder.dimension or (
+        named and not same_encoder(named, encoder.fingerprint.text())
+    ):
         raise InputError(
             f"{shown_as(public)} must hold embeddings by the encoder that --encoder names; they are by another one."
         )

@@ -30,11 +30,15 @@ class Verify(Account):
       dppl verify my.safetensors --ledger ledger.db wards
     """
 
-    model: Path = argument("MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+    model: Path = argument(
+        "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`."
+    )
 
     def run(self) -> None:
         """Verify the model, print a table, and end with the exit code."""
-        from dppl.statement import verify  # here, because the help of a command needs no scikit-learn
+        from dppl.statement import (
+            verify,
+        )  # here, because the help of a command needs no scikit-learn
 
         found = verify(self.model, ledger=self.account()["ledger"])
         if found.reason is not None:
@@ -52,5 +56,9 @@ class Verify(Account):
         typer.echo("Taken from the file:")
         for text in found.believed:
             typer.echo(f"- {printable(text)}")
-        typer.echo("Verified." if found.holds else "NOT verified: the file states something else than its method.")
+        typer.echo(
+            "Verified."
+            if found.holds
+            else "NOT verified: the file states something else than its method."
+        )
         raise typer.Exit(0 if found.holds else 1)

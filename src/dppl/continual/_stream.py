@@ -1,7 +1,8 @@
 """What all classifiers of streams share: a task at a time, and one guarantee for all of them.
 
-Where tasks are disjoint a record is in one of them, so all of them cost it what one does. Where they may overlap their
-costs add up. A classifier offers both by taking the parameter `tasks`.
+Where tasks are disjoint a record is in one of them, so all of them cost it what one
+does. Where they may overlap their costs add up. A classifier offers both by taking the
+parameter `tasks`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
-from dppl.estimators.plan import A_RECORD_IN_EACH_TASK, A_RECORD_IN_ONE_TASK, Plan, Setting, Task, of_persons
+from dppl.estimators.plan import (
+    A_RECORD_IN_EACH_TASK,
+    A_RECORD_IN_ONE_TASK,
+    Plan,
+    Setting,
+    Task,
+    of_persons,
+)
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -34,8 +42,12 @@ if TYPE_CHECKING:
 
 Tasks: TypeAlias = Literal["disjoint", "overlapping"]
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
-_UNPAID = "the account of the ledger: some tasks were charged to one, and others were not"
-_PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
+_UNPAID = (
+    "the account of the ledger: some tasks were charged to one, and others were not"
+)
+_PRIVATE_BOUNDARIES = (
+    "boundaries of tasks that depend on private records, such as their number"
+)
 # The score of classes that no task could hold: below every other, and finite.
 NEVER = -1e300
 
@@ -72,18 +84,22 @@ RELATIONS = {
 class ContinualClassifier(EmbeddingClassifier):
     """A classifier of a stream of tasks, each of which spends the budget on its records.
 
-    Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks. Those that take
-    the parameter `tasks` offer streams whose tasks overlap.
+    Subclasses say what a task releases, and what becomes of it and of the model of the
+    earlier tasks. Those that take the parameter `tasks` offer streams whose tasks
+    overlap.
 
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
+        What each task may spend. Where tasks are disjoint, this is also what a record
+        pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks. One that is too long costs hardly any accuracy.
+        Public list of all classes of all tasks. One that is too long costs hardly any
+        accuracy.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
-        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
-        overlap add up, and the guarantee states the total so far.
+        Whether a record is in one task, or a person may have a record in each of
+        several. The costs of tasks that overlap add up, and the guarantee states the
+        total so far.
 
     Attributes
     ----------
@@ -112,35 +128,40 @@ class ContinualClassifier(EmbeddingClassifier):
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings of the task. Where tasks are disjoint, of records that are in no other task. An empty
-            task is one, too: leaving it out would tell that it is empty. Or a table in parts that holds its own labels
+            Private embeddings of the task. Where tasks are disjoint, of records that
+            are in no other task. An empty task is one, too: leaving it out would tell
+            that it is empty. Or a table in parts that holds its own labels
             (`dppl.io.read_parts`).
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         groups : array-like of shape (n_records,), default=None
-            Private ids of persons, as of `fit`: in all tasks, or in none. A person is in one task, or in any of those
-            that overlap, with any number of records.
+            Private ids of persons, as of `fit`: in all tasks, or in none. A person is
+            in one task, or in any of those that overlap, with any number of records.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
-            never predicted. None is all.
+            Classes that the task may hold by public knowledge, never by its records. A
+            class that no task may hold is never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set, as of `fit`. Another try is a second release.
         partition : str, default=None
-            Name of the task in the account. Tasks of different names cost the maximum over them, see
-            `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
+            Name of the task in the account. Tasks of different names cost the maximum
+            over them, see `Ledger.charge`; without names their costs add up. Tasks that
+            may overlap have none.
         state : path, default=None
-            For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private state: the first task makes it, and
-            each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
-            model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
+            For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private
+            state: the first task makes it, and each later one reads and replaces it. It
+            holds true sums, only its owner may read it, and it goes with the model of
+            the last task alone. Keep it as secret as the records, and delete it when
+            the stream ends.
 
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
-            As `fit`; also if a parameter is not what it was in earlier tasks, or `state` belongs to
-            another model.
+            As `fit`; also if a parameter is not what it was in earlier tasks, or
+            `state` belongs to another model.
         """
         self.check_parameters()
-        # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
+        # A copy, so that another thread that learns a task meanwhile changes nothing
+        # that is read here.
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             earlier._check_next(self, X)
@@ -152,14 +173,26 @@ class ContinualClassifier(EmbeddingClassifier):
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, ledger: Ledger | None, partition: str | None, *stream: Any) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        ledger: Ledger | None,
+        partition: str | None,
+        *stream: Any,
+    ) -> Self:
         refuse_partition(partition, self.tasks)
         return super()._fit(X, y, groups, ledger, partition, *stream)
 
-    def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
+    def _opened(
+        self, state: str | os.PathLike[str] | None, earlier: Self | None
+    ) -> AbstractContextManager[Any]:
         """Open what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
         if state is not None:
-            raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
+            raise ParameterError(
+                "is for correlated noise; nothing is kept here.", parameter="state"
+            )
         return nullcontext()
 
     def _check_next(self, later: Self, X: Any) -> None:
@@ -167,7 +200,9 @@ class ContinualClassifier(EmbeddingClassifier):
         self._check_continues(X)
         for name, value in later.get_params(deep=False).items():
             # What is made of public rows, the first task settles.
-            if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):
+            if name not in ("random_state", "public") and not same_value(
+                value, self._fitted_with[name]
+            ):
                 raise ParameterError(
                     f"{name} must stay what it was in the earlier tasks, order included; set it back, or start over "
                     "with a new estimator."
@@ -179,9 +214,16 @@ class ContinualClassifier(EmbeddingClassifier):
         task = plan.setting.task
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if task.earlier is not None:
-            whose = of_persons(guarantee, self.max_classes_per_person) if task.of_persons else guarantee
-            check_same_promise(task.earlier.guarantee_, self._of_tasks(whose, task.number - 1))
-            # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
+            whose = (
+                of_persons(guarantee, self.max_classes_per_person)
+                if task.of_persons
+                else guarantee
+            )
+            check_same_promise(
+                task.earlier.guarantee_, self._of_tasks(whose, task.number - 1)
+            )
+            # A total beyond all use is refused before it is paid, and one of hardly any
+            # meaning warns.
             total = self._of_tasks(guarantee, task.number).budget
             if (weakness := total.weakness) and not self.budget.weakness:
                 warnings.warn(weakness, WeakBudgetWarning, stacklevel=4)
@@ -193,7 +235,9 @@ class ContinualClassifier(EmbeddingClassifier):
     @property
     def _task_budget(self) -> Budget | None:
         """What each task may spend, where the statement is of more than one."""
-        fitted = self._fitted_with  # parameters that were set after the fit have no part in it
+        fitted = (
+            self._fitted_with
+        )  # parameters that were set after the fit have no part in it
         if fitted.get("tasks", self.tasks) != "overlapping":
             return None
         return checked_budget(fitted["budget"])
@@ -225,7 +269,9 @@ def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee
     """Return the guarantee of one task with what the statement of a stream adds."""
     usual = guarantee.not_covered
     if tasks == "overlapping":
-        usual = tuple(item for item in usual if not item.startswith(SEVERAL_RECORDS))  # except several in one task
+        usual = tuple(
+            item for item in usual if not item.startswith(SEVERAL_RECORDS)
+        )  # except several in one task
     return replace(
         guarantee,
         unit=relation.unit,
@@ -242,7 +288,9 @@ def of_tasks(guarantee: Guarantee, n_tasks: int, tasks: str) -> Guarantee:
         return guarantee
     releases = tuple(release.repeated(n_tasks) for release in guarantee.releases)
     costs = [Cost.from_dict(release.cost) for release in releases]
-    return replace(guarantee, releases=releases, budget=total_budget(guarantee.budget, costs))
+    return replace(
+        guarantee, releases=releases, budget=total_budget(guarantee.budget, costs)
+    )
 
 
 def refuse_partition(partition: str | None, tasks: str) -> None:
@@ -260,20 +308,39 @@ def codes_of_task(task_classes: ArrayLike | None, classes: Array) -> Codes:
     if task_classes is None:
         return np.arange(len(classes))
     if not np.size(np.asarray(task_classes, object)):
-        raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
+        raise ParameterError(
+            "must name at least one class, or be None for all.",
+            parameter="task_classes",
+        )
     chosen = reading.public_classes(task_classes)
     codes = reading.class_codes(chosen, classes, "ignore")
     if (codes < 0).any():
         # Not which: whoever takes them from private labels by mistake would see one.
-        raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
+        raise ParameterError(
+            "must be some of the classes of the estimator.", parameter="task_classes"
+        )
     return np.sort(codes)
 
 
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
     """Refuse a task whose statement could not cover the earlier ones, such as the statement of a search."""
-    # What else earlier tasks rest on, such as a cluster, the stream rests on from there on.
-    shared = replace(earlier, assumptions=tuple(one for one in later.assumptions if one in earlier.assumptions))
-    for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
+    # What else earlier tasks rest on, such as a cluster, the stream rests on from there
+    # on.
+    shared = replace(
+        earlier,
+        assumptions=tuple(
+            one for one in later.assumptions if one in earlier.assumptions
+        ),
+    )
+    for name in (
+        "budget",
+        "adjacency",
+        "neighbours",
+        "unit",
+        "exact",
+        "releases",
+        "assumptions",
+    ):
         if getattr(shared, name) != getattr(later, name):
             raise ParameterError(
                 f"the statement of the earlier tasks has other {name} than this task would have (a search released "
@@ -283,18 +350,30 @@ def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 
 def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     """Return `later`, whose costs are for so many tasks, with all else that the earlier ones say."""
-    entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
+    entries = [
+        entry
+        for entry in (earlier.ledger_entry, later.ledger_entry)
+        if entry is not None
+    ]
     unpaid = [_UNPAID] if len(entries) == 1 else []
     return replace(
         later,
         n_models=n_tasks,
         fit_for_release=earlier.fit_for_release and later.fit_for_release,
         assumptions=tuple(dict.fromkeys([*earlier.assumptions, *later.assumptions])),
-        public_inputs=tuple(dict.fromkeys([*earlier.public_inputs, *later.public_inputs])),
-        not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered, *unpaid])),
+        public_inputs=tuple(
+            dict.fromkeys([*earlier.public_inputs, *later.public_inputs])
+        ),
+        not_covered=tuple(
+            dict.fromkeys([*earlier.not_covered, *later.not_covered, *unpaid])
+        ),
         ledger_entry="; ".join(entries) or None,
         software={
-            name: " and ".join(dict.fromkeys([*earlier.software.get(name, version).split(" and "), version]))
+            name: " and ".join(
+                dict.fromkeys(
+                    [*earlier.software.get(name, version).split(" and "), version]
+                )
+            )
             for name, version in later.software.items()
         },
     )

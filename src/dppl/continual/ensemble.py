@@ -34,20 +34,23 @@ _SHARPNESS = 1.5
 class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     r"""A linear head for each task; their scores are combined when a row is classified.
 
-    Each `partial_fit` is one task. It fits a new head on the records of the task, from zero and over all classes, since
-    a head over those alone that occur would publish which do; earlier heads stay as they are.
+    Each `partial_fit` is one task. It fits a new head on the records of the task, from
+    zero and over all classes, since a head over those alone that occur would publish
+    which do; earlier heads stay as they are.
 
     Parameters
     ----------
     head : {"probe", "softmax"}, default="probe"
-        What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
-        task.
+        What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`,
+        which takes public rows of each task.
     head_options : dict, default=None
         For ``"probe"``: `steps`, `learning_rate` or `clip` of `LinearProbe`.
     scores : {"normalised", "largest"}, default="normalised"
-        ``"largest"`` takes the largest logit over heads [1]_, which compares heads of different scales. With
-        ``"normalised"`` the weights of each class in each head are centred over classes and have one length, with which
-        noise gives logits of variance 1, and exponentials of logits are added up over heads. It costs nothing further.
+        ``"largest"`` takes the largest logit over heads [1]_, which compares heads of
+        different scales. With ``"normalised"`` the weights of each class in each head
+        are centred over classes and have one length, with which noise gives logits of
+        variance 1, and exponentials of logits are added up over heads. It costs nothing
+        further.
 
     Attributes
     ----------
@@ -64,17 +67,21 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     -----
     Memory and time of predictions grow with the number of tasks; with `ContinualPrototypes` they do not.
 
-    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
-    what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: as
-    for one head, as its class says, since a record is in one task and reaches no other head. Public inputs: `classes`,
-    `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`. Not covered:
-    records or persons in several tasks, whose costs add up; boundaries set by private counts; skipping a task
-    because it is empty; choice of parameters by private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it
+    from one. Released: for every task what the method of its head releases, at the full
+    budget; all models in between may be published. Sensitivity: as for one head, as its
+    class says, since a record is in one task and reaches no other head. Public inputs:
+    `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
+    `public`, `n_features`. Not covered: records or persons in several tasks, whose
+    costs add up; boundaries set by private counts; skipping a task because it is empty;
+    choice of parameters by private data, timing, a changed label (two steps).
 
     References
     ----------
-    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
-       models, arXiv:2411.04680v2, Algorithm A5, equation A3. Here the encoder is frozen: a head is one linear layer.
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual
+    learning using pre-trained
+       models, arXiv:2411.04680v2, Algorithm A5, equation A3. Here the encoder is
+       frozen: a head is one linear layer.
     """
 
     coef_: Float = field(init=False)
@@ -91,16 +98,26 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        options, known = self.head_options, _HEADS[self.head][1]
-        if options is not None and not (isinstance(options, dict) and set(options) <= set(known)):
+        options = self.head_options
+        known = _HEADS[self.head][1]
+        if options is not None and not (
+            isinstance(options, dict) and set(options) <= set(known)
+        ):
             takes = f"a dictionary with some of {', '.join(known)}" if known else "None"
-            raise ParameterError(f"must be {takes} for head={self.head!r}.", parameter="head_options")
+            raise ParameterError(
+                f"must be {takes} for head={self.head!r}.", parameter="head_options"
+            )
         if self.head == "softmax" and self.lattice is not None:
-            raise ParameterError("is for head='probe'; SoftmaxPrototypes releases a centre.", parameter="lattice")
+            raise ParameterError(
+                "is for head='probe'; SoftmaxPrototypes releases a centre.",
+                parameter="lattice",
+            )
         self._new_head().check_parameters()
 
     def _new_head(self) -> EmbeddingClassifier:
-        return _HEADS[self.head][0](self.budget, self.classes, **(self.head_options or {}))
+        return _HEADS[self.head][0](
+            self.budget, self.classes, **(self.head_options or {})
+        )
 
     @property
     def public_rows(self) -> Literal["unused", "optional", "required"]:  # type: ignore[override]
@@ -115,14 +132,18 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         """Declare what a head does, of one task."""
         declared = self._new_head().measurements(setting)
         return {
-            name: replace(one, statistic=f"{one.statistic or one.query.statistic}, of one task")
+            name: replace(
+                one, statistic=f"{one.statistic or one.query.statistic}, of one task"
+            )
             for name, one in declared.items()
         }
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit a head for the task, and keep the heads of earlier ones."""
-        head, task = self._new_head(), setting.task
-        head.classes_, head.lattice_ = setting.classes, setting.lattice
+        head = self._new_head()
+        task = setting.task
+        head.classes_ = setting.classes
+        head.lattice_ = setting.lattice
         head.learn(measure, setting)
         allowed = np.isin(np.arange(setting.n_classes), task.allowed)
         self.coef_ = _with_one_more(task, "coef_", head.coef_)
@@ -133,11 +154,20 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
             self.centers_ = _with_one_more(task, "centers_", head.lattice_.center)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
-        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
-        shapes = {"coef": (np.float64, (n_classes, n_tasks, dim)), "allowed": (np.bool_, (n_classes, n_tasks))}
+        n_classes = len(self.classes_)
+        n_tasks = self.n_tasks_
+        dim = self.lattice_.dim
+        shapes = {
+            "coef": (np.float64, (n_classes, n_tasks, dim)),
+            "allowed": (np.bool_, (n_classes, n_tasks)),
+        }
         if self.head == "probe":
             return shapes
-        return {**shapes, "intercepts": (np.float64, (n_classes, n_tasks)), "centers": (np.float64, (dim, n_tasks))}
+        return {
+            **shapes,
+            "intercepts": (np.float64, (n_classes, n_tasks)),
+            "centers": (np.float64, (dim, n_tasks)),
+        }
 
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         self.intercepts_ = self.centers_ = None
@@ -150,7 +180,9 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         for number, own in enumerate(self.allowed_.T):
             (weights, offsets), rows = self._layer(number), features
             if self.centers_ is not None:
-                rows = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
+                rows = Lattice(
+                    self.lattice_.dim, center=self.centers_[:, number]
+                ).features(features)
             logits.append(rows.astype(np.float64) @ weights[own].T + offsets[own])
         return combined_scores(logits, self.allowed_, len(features), self.scores)
 
@@ -160,21 +192,32 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def _layer(self, number: int) -> tuple[Float, Float]:
         """Return the weights and intercepts of a head, as they are combined with others."""
         coef = self.coef_[:, number]
-        offsets = np.zeros(len(coef)) if self.intercepts_ is None else self.intercepts_[:, number]
+        offsets = (
+            np.zeros(len(coef))
+            if self.intercepts_ is None
+            else self.intercepts_[:, number]
+        )
         if self.scores == "largest":
             return coef, offsets
         weights = normalised(coef)
         # As much longer as the weights, in the direction in which these are compared.
-        return weights, offsets * np.linalg.norm(weights) / max(float(np.linalg.norm(coef - coef.mean(axis=0))), 1e-300)
+        return weights, offsets * np.linalg.norm(weights) / max(
+            float(np.linalg.norm(coef - coef.mean(axis=0))), 1e-300
+        )
 
 
 def normalised(coef: Float) -> Float:
     """Return the weights of a head, of shape (n_classes, dim), centred over classes and of length √dim."""
-    # Weights of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
-    return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
+    # Weights of noise then give unit rows logits of variance 1, since such a cosine has
+    # a variance of 1/dim.
+    return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(
+        np.float64
+    )
 
 
-def combined_scores(logits: Iterable[Array], allowed: Flags, n_rows: int, scores: str) -> Float:
+def combined_scores(
+    logits: Iterable[Array], allowed: Flags, n_rows: int, scores: str
+) -> Float:
     """Return the score of each class from the logits of all heads, each for its classes in `allowed`."""
     combine = np.logaddexp if scores == "normalised" else np.maximum
     total = np.full((n_rows, len(allowed)), NEVER)
@@ -187,4 +230,8 @@ def combined_scores(logits: Iterable[Array], allowed: Flags, n_rows: int, scores
 def _with_one_more(task: Task, name: str, value: Array | None) -> Array:
     """Append the value of the new head to an attribute of the earlier model, along the second axis."""
     one = np.asarray(value)[:, None]
-    return one if task.earlier is None else np.concatenate([getattr(task.earlier, name), one], axis=1)
+    return (
+        one
+        if task.earlier is None
+        else np.concatenate([getattr(task.earlier, name), one], axis=1)
+    )

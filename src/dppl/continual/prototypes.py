@@ -16,7 +16,9 @@ from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.streams import CorrelatedClassSums, opened
-from dppl.kernel.streams import recover as recover  # a stub names modules of its package only
+from dppl.kernel.streams import (
+    recover as recover,
+)  # a stub names modules of its package only
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]
@@ -31,52 +33,65 @@ _STATE = (
 class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
-    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
-    the records; the prototypes are computed from the sums of all tasks so far. With one task and independent noise the
-    model is the model of `MeanPrototypes`, bit for bit.
+    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and
+    the model keeps nothing else of the records; the prototypes are computed from the
+    sums of all tasks so far. With one task and independent noise the model is the model
+    of `MeanPrototypes`, bit for bit.
 
     Parameters
     ----------
     noise : {"independent", "tree", "toeplitz"}, default="independent"
-        With independent noise the variance of sums over T tasks grows with T. The other two keep it to some multiple of
-        log(T)², for classes that come in many tasks, and need a private state between tasks (`partial_fit`).
-        ``"tree"`` is the binary mechanism [2]_, ``"toeplitz"`` the square root of the matrix of prefix sums [3]_, with
-        less noise and more memory. Only for disjoint tasks.
+        With independent noise the variance of sums over T tasks grows with T. The other
+        two keep it to some multiple of log(T)², for classes that come in many tasks,
+        and need a private state between tasks (`partial_fit`). ``"tree"`` is the binary
+        mechanism [2]_, ``"toeplitz"`` the square root of the matrix of prefix sums
+        [3]_, with less noise and more memory. Only for disjoint tasks.
     max_tasks : int, default=None
-        Public bound on the number of tasks, at most 10,000, which correlated noise is made for and needs.
+        Public bound on the number of tasks, at most 10,000, which correlated noise is
+        made for and needs.
     accumulate : {"weighted", "sum"}, default=None
-        None is ``"weighted"`` for independent noise and ``"sum"``, the only choice, for the others. ``"sum"`` adds all
-        sums of a class up [1]_, with the noise of every task, also of those that hold no record of the class.
-        ``"weighted"`` computes from the released sums how likely a class is present in each task, and how likely all
-        classes are spread over all tasks, and weighs accordingly; it costs nothing further.
+        None is ``"weighted"`` for independent noise and ``"sum"``, the only choice, for
+        the others. ``"sum"`` adds all sums of a class up [1]_, with the noise of every
+        task, also of those that hold no record of the class. ``"weighted"`` computes
+        from the released sums how likely a class is present in each task, and how
+        likely all classes are spread over all tasks, and weighs accordingly; it costs
+        nothing further.
 
     Attributes
     ----------
     prototypes_ : ndarray of shape (n_classes, dim), float64
         Directions of the classes, in the order of `classes_`. Safe to publish.
     released_ : ReleasedSums
-        The noisy sums that they are computed from, added up over tasks. Safe to publish.
+        The noisy sums that they are computed from, added up over tasks. Safe to
+        publish.
 
     Notes
     -----
-    **Privacy.** Unit: one record; of overlapping tasks, a person with at most one record in each. Relation: add one
-    record to one task, or remove it from one; of overlapping tasks, do so in any number of them. Released: a noisy sum
-    for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
-    over the sums of one task, where s = 127·√dim/4 lattice steps; a record touches one class of one task, so over all
-    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times as large. With correlated noise
-    every task releases, for every class, one row of weighted sums of the tasks so far, and the sensitivity over all
-    rows is s times the largest norm of a column of the public integer matrix of weights. Public inputs: `classes`,
-    `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`.
-    Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
-    set by private counts; skipping a task because it is empty; choice of parameters by private data, timing, a
-    changed label (two steps); with correlated noise, who reads the file of the state.
+    **Privacy.** Unit: one record; of overlapping tasks, a person with at most one
+    record in each. Relation: add one record to one task, or remove it from one; of
+    overlapping tasks, do so in any number of them. Released: a noisy sum for every
+    class that a task may hold, in every task; all models in between may be published.
+    Sensitivity: s in L2 over the sums of one task, where s = 127·√dim/4 lattice steps;
+    a record touches one class of one task, so over all sums of disjoint tasks it is s
+    as well. After T overlapping tasks mu is √T times as large. With correlated noise
+    every task releases, for every class, one row of weighted sums of the tasks so far,
+    and the sensitivity over all rows is s times the largest norm of a column of the
+    public integer matrix of weights. Public inputs: `classes`, `task_classes`, the
+    boundaries and the order of tasks, all parameters, `public`, `n_features`. Not
+    covered: records or persons in several disjoint tasks, whose costs add up, or
+    several times in one; boundaries set by private counts; skipping a task because it
+    is empty; choice of parameters by private data, timing, a changed label (two steps);
+    with correlated noise, who reads the file of the state.
 
     References
     ----------
-    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual
+    learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A4, the cosine similarity classifier.
-    .. [2] Chan, Shi, Song (2011), Private and continual release of statistics, the binary mechanism.
-    .. [3] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters, arXiv:2202.11205.
+    .. [2] Chan, Shi, Song (2011), Private and continual release of statistics, the
+    binary mechanism.
+    .. [3] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters,
+    arXiv:2202.11205.
 
     Examples
     --------
@@ -100,7 +115,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     max_tasks: Count | None = None
     accumulate: Rule | None = None
 
-    def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
+    def _opened(
+        self, state: str | os.PathLike[str] | None, earlier: Self | None
+    ) -> AbstractContextManager[Any]:
         if self.noise == "independent":
             return super()._opened(state, earlier)
         if state is None:
@@ -121,7 +138,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         super().check_parameters()
         if self.noise == "independent":
             if self.max_tasks is not None:
-                raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
+                raise ParameterError(
+                    "is for correlated noise; leave it out.", parameter="max_tasks"
+                )
             return
         if self.max_tasks is None:
             raise ParameterError(
@@ -129,7 +148,10 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 parameter="max_tasks",
             )
         if self.max_tasks > factors.MOST_TASKS:
-            raise ParameterError(f"must be at most {factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
+            raise ParameterError(
+                f"must be at most {factors.MOST_TASKS}; got {self.max_tasks}.",
+                parameter="max_tasks",
+            )
         if self.tasks == "overlapping":
             raise ParameterError(
                 "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
@@ -144,14 +166,21 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums of one task, or of the row of a matrix for all tasks."""
-        n_classes, dim = setting.n_classes, setting.lattice.dim
+        n_classes = setting.n_classes
+        dim = setting.lattice.dim
         if self.noise == "independent":
             statistic = f"class sums of lattice rows of one task ({n_classes} x {dim})"
-            return {"sums": Measurement(ClassSums(setting.lattice, n_classes), statistic=statistic)}
+            return {
+                "sums": Measurement(
+                    ClassSums(setting.lattice, n_classes), statistic=statistic
+                )
+            }
         weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
         statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
         most = int(self.max_tasks or 0)
-        rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, most, setting.task.number)
+        rows = CorrelatedClassSums(
+            setting.lattice, n_classes, self.noise, most, setting.task.number
+        )
         return {"sums": Measurement(rows, statistic=statistic)}
 
     @property
@@ -161,13 +190,25 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to the sums of earlier ones."""
-        task, n_classes, scale = setting.task, setting.n_classes, measure.unit("sums")
-        before = task.earlier.released_ if task.earlier else ReleasedSums.none(n_classes, setting.lattice.dim)
+        task = setting.task
+        n_classes = setting.n_classes
+        scale = measure.unit("sums")
+        before = (
+            task.earlier.released_
+            if task.earlier
+            else ReleasedSums.none(n_classes, setting.lattice.dim)
+        )
         if self.noise != "independent":
             # A row for every class, of which nothing but the total is kept.
             n_sums = before.n_sums + np.isin(np.arange(n_classes), task.allowed)
-            self.released_ = replace(before, n_sums=n_sums, total=before.total + measure("sums") / scale)
-            variance = factors.prefix_variance(self.noise, task.number) * measure.noise_std("sums") ** 2 / scale**2
+            self.released_ = replace(
+                before, n_sums=n_sums, total=before.total + measure("sums") / scale
+            )
+            variance = (
+                factors.prefix_variance(self.noise, task.number)
+                * measure.noise_std("sums") ** 2
+                / scale**2
+            )
             variances = np.full(n_classes, variance)
         else:
             sums = measure("sums", classes=task.allowed) / scale
@@ -203,7 +244,9 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     def _sharpness(self) -> float:
         possible = self.released_.n_sums > 0
-        return cosine_sharpness(self.prototypes_[possible], self._noise_of_totals()[possible])
+        return cosine_sharpness(
+            self.prototypes_[possible], self._noise_of_totals()[possible]
+        )
 
     def _noise_of_totals(self) -> Float:
         """Return the variance of the noise in each class's sum over all tasks."""

@@ -1,7 +1,7 @@
 """Frozen, public encoders of images and texts behind one protocol.
 
-Nothing heavy is imported before `load_encoder` needs it. An embedding depends on its image or text alone, to the last
-bit; `dppl.encoders.fixed` says how.
+Nothing heavy is imported before `load_encoder` needs it. An embedding depends on its
+image or text alone, to the last bit; `dppl.encoders.fixed` says how.
 """
 
 from dppl.encoders.catalogue import PRESETS, list_encoders

@@ -22,17 +22,23 @@ class Preset:
     @property
     def weights(self) -> str:
         """Where the weights come from and under which licence, in a sentence."""
-        place = self.place if "://" in self.place else f"https://huggingface.co/{self.place}"
+        place = (
+            self.place
+            if "://" in self.place
+            else f"https://huggingface.co/{self.place}"
+        )
         return f"The weights are at {place} ({self.licence})."
 
 
 _USUAL = "interpolation=bicubic&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
 
-# The encoders of the DPPL papers (arXiv:2406.08039, section 4 and appendix B). The papers name architectures and the
-# works that trained them, but neither files nor input sizes; docs/encoders.md says what is chosen here, and why.
+# The encoders of the DPPL papers (arXiv:2406.08039, section 4 and appendix B). The
+# papers name architectures and the works that trained them, but neither files nor input
+# sizes; docs/encoders.md says what is chosen here, and why.
 PRESETS = {
-    # SWAG (Singh et al., arXiv:2201.08371), trained on hashtags and fine-tuned end to end on ImageNet-1K, which the
-    # papers say their encoders were trained on; at the input sizes of that fine-tuning, 384 and 518 pixels.
+    # SWAG (Singh et al., arXiv:2201.08371), trained on hashtags and fine-tuned end to
+    # end on ImageNet-1K, which the papers say their encoders were trained on; at the
+    # input sizes of that fine-tuning, 384 and 518 pixels.
     "vit-b-16": Preset(
         f"timm:vit_base_patch16_384@vit_b_16_swag-9ac1b537.pth?crop_pct=1&{_USUAL}",
         "https://download.pytorch.org/models/vit_b_16_swag-9ac1b537.pth",
@@ -45,10 +51,17 @@ PRESETS = {
         "CC BY-NC 4.0",
         1280,
     ),
-    # DINOv2 (Oquab et al., arXiv:2304.07193), trained on LVD-142M. The papers write ViT-L-16, but DINOv2 was only
-    # released with patches of 14 pixels, so this is a ViT-L/14, at 224 pixels.
-    "vit-l-16": Preset("hf:facebook/dinov2-large?pooling=cls", "facebook/dinov2-large", "Apache-2.0", 1024),
-    # DINO (Caron et al., arXiv:2104.14294), trained on ImageNet-1K without labels, at 224 pixels.
+    # DINOv2 (Oquab et al., arXiv:2304.07193), trained on LVD-142M. The papers write
+    # ViT-L-16, but DINOv2 was only released with patches of 14 pixels, so this is a
+    # ViT-L/14, at 224 pixels.
+    "vit-l-16": Preset(
+        "hf:facebook/dinov2-large?pooling=cls",
+        "facebook/dinov2-large",
+        "Apache-2.0",
+        1024,
+    ),
+    # DINO (Caron et al., arXiv:2104.14294), trained on ImageNet-1K without labels, at
+    # 224 pixels.
     "resnet-50": Preset(
         f"timm:resnet50@dino_resnet50_pretrain.pth?size=224&crop_pct=0.875&{_USUAL}",
         "https://dl.fbaipublicfiles.com/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
@@ -69,9 +82,13 @@ _NEEDS = {
 }
 
 
-# What an encoder of texts is for, where its name says so: languages, and windows by default.
+# What an encoder of texts is for, where its name says so: languages, and windows by
+# default.
 READS = {"minilm": ("English", "8 windows of 256 tokens")}
-_OF_THE_MODEL = ("the languages of the model", f"as many windows as hold {PAGE:,} tokens")
+_OF_THE_MODEL = (
+    "the languages of the model",
+    f"as many windows as hold {PAGE:,} tokens",
+)
 
 
 class Entry(NamedTuple):
@@ -81,7 +98,9 @@ class Entry(NamedTuple):
     kind: str  # what it embeds: texts, images, or either
     dimension: int | None  # None where the model decides
     licence: str  # of the weights
-    installed: bool  # whether the libraries are, and the weights where the name fixes them
+    installed: (
+        bool  # whether the libraries are, and the weights where the name fixes them
+    )
     install: str  # what is missing and how to get it; "" if nothing is
     languages: str  # of the texts that it is for; "" of images
     windows: str  # in which it reads texts by default, and no further; "" of images
@@ -95,32 +114,66 @@ def list_encoders() -> list[Entry]:
     >>> ", ".join(entry.name for entry in list_encoders())
     'minilm, pixels, vit-b-16, vit-h-14, vit-l-16, resnet-50, st:NAME, hf:NAME, timm:NAME, onnx:FILE, python:FILE'
     """
-    entries = [_entry("minilm", "minilm", 384, "Apache-2.0"), _entry("pixels", "pixels", 304, "none needed")]
+    entries = [
+        _entry("minilm", "minilm", 384, "Apache-2.0"),
+        _entry("pixels", "pixels", 304, "none needed"),
+    ]
     for name, preset in PRESETS.items():
-        entries.append(_entry(name, preset.uri.partition(":")[0], preset.dimension, preset.licence, preset.place))
+        entries.append(
+            _entry(
+                name,
+                preset.uri.partition(":")[0],
+                preset.dimension,
+                preset.licence,
+                preset.place,
+            )
+        )
     for name in ("st:NAME", "hf:NAME", "timm:NAME", "onnx:FILE", "python:FILE"):
         entries.append(_entry(name, name.partition(":")[0], None, "that of the model"))
     return entries
 
 
-def _entry(name: str, scheme: str, dimension: int | None, licence: str, place: str | None = None) -> Entry:
+def _entry(
+    name: str,
+    scheme: str,
+    dimension: int | None,
+    licence: str,
+    place: str | None = None,
+) -> Entry:
     modules, extra, kind = _NEEDS[scheme]
     if scheme == "hf" and place is not None:  # such presets are of images
-        modules, extra, kind = f"{modules} PIL", "vision", "images"
-    missing = [] if all(map(_is_installed, modules.split())) else [f"libraries {how_to_install(extra)}"]
+        modules = f"{modules} PIL"
+        extra = "vision"
+        kind = "images"
+    missing = (
+        []
+        if all(map(_is_installed, modules.split()))
+        else [f"libraries {how_to_install(extra)}"]
+    )
     if place is not None:
         # The folders in which the hub and torch.hub keep what was downloaded.
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache / "huggingface")) / "hub"))
-        checkpoints = Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
+        hub = Path(
+            os.environ.get(
+                "HF_HUB_CACHE",
+                Path(os.environ.get("HF_HOME", cache / "huggingface")) / "hub",
+            )
+        )
+        checkpoints = (
+            Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
+        )
         if scheme == "hf":
-            weights, how = hub / f"models--{place.replace('/', '--')}" / "snapshots", f"hf download {place}"
+            weights = hub / f"models--{place.replace('/', '--')}" / "snapshots"
+            how = f"hf download {place}"
         else:
-            weights, how = checkpoints / place.rpartition("/")[2], place
+            weights = checkpoints / place.rpartition("/")[2]
+            how = place
         if not weights.exists():
             missing.append(f"weights: {how}")
     reads = READS.get(name, _OF_THE_MODEL if "texts" in kind else ("", ""))
-    return Entry(name, kind, dimension, licence, not missing, "; ".join(missing), *reads)
+    return Entry(
+        name, kind, dimension, licence, not missing, "; ".join(missing), *reads
+    )
 
 
 def _is_installed(module: str) -> bool:

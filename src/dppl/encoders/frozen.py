@@ -1,8 +1,10 @@
 """Models of torch: frozen, hashed, one thread a batch.
 
-Two kinds of models of transformers need more than batches of fixed shapes. One with a mixture of experts multiplies
-the tokens that a whole batch sends to an expert, so company decides the shape of that product; it gets one row a
-batch. One whose rotary embedding adapts to the length of what it has seen remembers other records, and is refused.
+Two kinds of models of transformers need more than batches of fixed shapes. One with a
+mixture of experts multiplies the tokens that a whole batch sends to an expert, so
+company decides the shape of that product; it gets one row a batch. One whose rotary
+embedding adapts to the length of what it has seen remembers other records, and is
+refused.
 """
 
 import hashlib
@@ -38,18 +40,29 @@ def load_torch(extra: str) -> Any:
 class FrozenModel:
     """A module of torch in evaluation mode on its device, without gradients.
 
-    Weights are float32; `call` takes the model and tensors by name to embeddings. A mixture of experts takes one row at
-    a time (`only_rows`). Statistics of the batch, and rotary embeddings that change with what was seen, are refused.
+    Weights are float32; `call` takes the model and tensors by name to embeddings. A
+    mixture of experts takes one row at a time (`only_rows`). Statistics of the batch,
+    and rotary embeddings that change with what was seen, are refused.
     """
 
     def __init__(
-        self, torch: Any, model: Any, call: Callable[[Any, dict[str, Any]], Any], device: str, precision: str
+        self,
+        torch: Any,
+        model: Any,
+        call: Callable[[Any, dict[str, Any]], Any],
+        device: str,
+        precision: str,
     ) -> None:
         self.device = device_of(torch, device)
-        self.dtype = {"auto": "float16" if self.device == "cuda" else "float32"}.get(precision, precision)
+        self.dtype = {"auto": "float16" if self.device == "cuda" else "float32"}.get(
+            precision, precision
+        )
         if self.dtype == "float16" and self.device == "cpu":
-            raise ParameterError("precision='float16' is for a GPU; on a CPU it must be 'float32'.")
-        self._torch, self._call = torch, call
+            raise ParameterError(
+                "precision='float16' is for a GPU; on a CPU it must be 'float32'."
+            )
+        self._torch = torch
+        self._call = call
         self.model = model.float().eval().requires_grad_(False).to(self.device)
         _refuse_memory(torch, self.model)
         self.only_rows = 1 if _has_experts(self.model) else None
@@ -76,13 +89,18 @@ class FrozenModel:
             exact_products(torch, self.device),
             torch.autocast("cuda", torch.float16, enabled=half, cache_enabled=False),
         ):
-            tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+            tensors = {
+                name: torch.from_numpy(array).to(self.device)
+                for name, array in arrays.items()
+            }
             embeddings: Float32 = self._call(self.model, tensors).float().cpu().numpy()
         return embeddings
 
     def to_onnx(self, arrays: dict[str, Array]) -> bytes:
         """Return an ONNX file from integer arrays of rows and lengths, such as these, to embeddings."""
-        torch, call, names = self._torch, self._call, list(arrays)
+        torch = self._torch
+        call = self._call
+        names = list(arrays)
 
         class Whole(torch.nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self, model: Any) -> None:
@@ -93,7 +111,8 @@ class FrozenModel:
                 return call(self.model, dict(zip(names, tensors, strict=True)))
 
         content = io.BytesIO()
-        # It follows one computation and needs no further package; what it warns of, `dppl.export` tries.
+        # It follows one computation and needs no further package; what it warns of,
+        # `dppl.export` tries.
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -104,7 +123,10 @@ class FrozenModel:
                 opset_version=17,
                 input_names=names,
                 output_names=["embeddings"],
-                dynamic_axes={**{name: {0: "rows", 1: "length"} for name in names}, "embeddings": {0: "rows"}},
+                dynamic_axes={
+                    **{name: {0: "rows", 1: "length"} for name in names},
+                    "embeddings": {0: "rows"},
+                },
             )
         return content.getvalue()
 
@@ -113,19 +135,24 @@ class FrozenModel:
         """Start threads in each of which torch computes with that one thread only, whatever it is set to outside."""
         torch = self._torch
         before = torch.get_num_threads()
-        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        pool = ThreadPoolExecutor(
+            workers, initializer=torch.set_num_threads, initargs=(1,)
+        )
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(before)  # threads that others start later take over what was set last
+            torch.set_num_threads(
+                before
+            )  # threads that others start later take over what was set last
 
 
 @contextmanager
 def exact_products(torch: Any, device: str) -> Iterator[None]:
     """Have a GPU compute float32 as such, whatever is set outside: no TensorFloat-32, and the same kernels each time.
 
-    TensorFloat-32 rounds factors to 10 bits. Rows then differ visibly between batches and from a plain computation.
+    TensorFloat-32 rounds factors to 10 bits. Rows then differ visibly between batches
+    and from a plain computation.
     """
     if device == "cpu":
         yield
@@ -133,7 +160,9 @@ def exact_products(torch: Any, device: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        with torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        ):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
@@ -144,7 +173,14 @@ def tensors_digest(description: str, tensors: Iterable[tuple[str, Any]]) -> str:
     digest = hashlib.sha256(description.encode())
     for name, tensor in sorted(tensors, key=lambda item: item[0]):
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(import_module("torch").uint8).numpy())
+        digest.update(
+            tensor.detach()
+            .cpu()
+            .contiguous()
+            .reshape(-1)
+            .view(import_module("torch").uint8)
+            .numpy()
+        )
     return digest.hexdigest()
 
 
@@ -152,7 +188,9 @@ def device_of(torch: Any, device: str) -> str:
     """Return the device that "auto" is here, or the one that was named."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        raise ParameterError("device='cuda' needs a GPU that torch can use; it finds none.")
+        raise ParameterError(
+            "device='cuda' needs a GPU that torch can use; it finds none."
+        )
     return ("cuda" if available else "cpu") if device == "auto" else device
 
 
@@ -160,10 +198,13 @@ def _refuse_memory(torch: Any, model: Any) -> None:
     """Refuse layers by which one record would change the embeddings of others."""
     norms = torch.nn.modules.batchnorm._BatchNorm
     for name, module in model.named_modules():
-        # Rotary embeddings that transformers adapts to the longest text so far, or to the batch computed last.
+        # Rotary embeddings that transformers adapts to the longest text so far, or to
+        # the batch computed last.
         kind = getattr(module, "rope_type", None)  # one, or one for each type of layer
         kinds = list(kind.values()) if isinstance(kind, dict) else [kind]
-        if isinstance(module, norms) and (module.training or module.running_mean is None):
+        if isinstance(module, norms) and (
+            module.training or module.running_mean is None
+        ):
             what = "normalises with statistics of the batch"
         elif any("dynamic" in str(one) or one == "longrope" for one in kinds):
             what = (
@@ -180,8 +221,14 @@ def _refuse_memory(torch: Any, model: Any) -> None:
 
 def _has_experts(model: Any) -> bool:
     """Return whether any part of the configuration, as transformers has them, names more than one expert."""
-    configurations = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    parts: list[Mapping[str, Any]] = [one.to_dict() for one in configurations.values() if hasattr(one, "to_dict")]
+    configurations = {
+        id(module.config): module.config
+        for module in model.modules()
+        if hasattr(module, "config")
+    }
+    parts: list[Mapping[str, Any]] = [
+        one.to_dict() for one in configurations.values() if hasattr(one, "to_dict")
+    ]
     while parts:
         for name, value in parts.pop().items():
             if isinstance(value, dict):

@@ -11,8 +11,20 @@ from dppl.errors import InputError
 
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
 _TOKENIZER_FILES = {
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
-    *("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+    *(
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.txt",
+    ),
+    *(
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.model",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+    ),
 }
 
 
@@ -22,7 +34,9 @@ def model_folder(name: str, revision: str | None, extra: str) -> Path:
         return Path(name)
     hub = optional("huggingface_hub", "huggingface-hub", extra)
     try:
-        return Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
+        return Path(
+            hub.snapshot_download(name, revision=revision, local_files_only=True)
+        )
     except (OSError, ValueError):  # not in the cache, or not a name on the hub
         cache = hub.constants.HF_HUB_CACHE
         version = "" if revision is None else f" --revision {revision}"
@@ -45,12 +59,21 @@ def files_digest(folder: Path, names: Iterable[str]) -> str | None:
 def preprocessing_digest(folder: Path, tokenizer: Any = None) -> str:
     """Return the SHA-256 of the files that decide how inputs are prepared: of a tokenizer, or of images.
 
-    Without such files nothing would distinguish this preprocessing from others, so that is refused.
+    Without such files nothing would distinguish this preprocessing from others, so that
+    is refused.
     """
-    own = {name for name in getattr(tokenizer, "vocab_files_names", {}).values() if isinstance(name, str)}
-    digest = files_digest(folder, IMAGE_FILES if tokenizer is None else sorted(_TOKENIZER_FILES | own))
+    own = {
+        name
+        for name in getattr(tokenizer, "vocab_files_names", {}).values()
+        if isinstance(name, str)
+    }
+    digest = files_digest(
+        folder, IMAGE_FILES if tokenizer is None else sorted(_TOKENIZER_FILES | own)
+    )
     if digest is None:
-        raise InputError(f"{folder} holds no file that says how inputs are prepared, such as tokenizer.json.")
+        raise InputError(
+            f"{folder} holds no file that says how inputs are prepared, such as tokenizer.json."
+        )
     return digest
 
 
@@ -58,13 +81,16 @@ def preprocessing_digest(folder: Path, tokenizer: Any = None) -> str:
 def loading(what: str, extra: str) -> Iterator[None]:
     """Keep transformers silent, and turn what it raises into an `InputError`."""
     logging = optional("transformers.utils.logging", "transformers", extra)
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"{what} holds no model that can be loaded: {str(error).splitlines()[0]}") from None
+        raise InputError(
+            f"{what} holds no model that can be loaded: {str(error).splitlines()[0]}"
+        ) from None
     finally:
         logging.set_verbosity(level)
         if bars:

@@ -18,7 +18,12 @@ from dppl.encoders.load import Source
 from dppl.errors import ParameterError
 
 _MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
-_FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patterns that are not square
+_FORMS = (
+    (16, 128),
+    (128, 16),
+    (96, 64),
+    (64, 1),
+)  # width and height of patterns that are not square
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +34,65 @@ class Preprocessing:
     crop_pct: float = 1.0  # that side as a part of the resized image's shorter side
     crop_mode: str = "center"  # whether to keep the aspect ratio
     interpolation: str = "bicubic"  # a resampling filter of Pillow, such as ``"bicubic"``; always with antialiasing
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)  # mean, std: of the three colours, which are in [0, 1]
+    mean: tuple[float, ...] = (
+        0.0,
+        0.0,
+        0.0,
+    )  # mean, std: of the three colours, which are in [0, 1]
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
-        filters = [one.name.lower() for one in optional("PIL.Image", "pillow", "images").Resampling]
+        filters = [
+            one.name.lower()
+            for one in optional("PIL.Image", "pillow", "images").Resampling
+        ]
         _validate.one_of(filters, interpolation=self.interpolation)
         _validate.one_of(("center", "squash"), crop_mode=self.crop_mode)
         _validate.positive_integer(size=self.size)
         _validate.positive(crop_pct=self.crop_pct)
         if not self.crop_pct <= 1 or not len(self.mean) == len(self.std) == 3:
-            raise ParameterError("crop_pct must be at most 1, and mean and std hold three numbers each.")
+            raise ParameterError(
+                "crop_pct must be at most 1, and mean and std hold three numbers each."
+            )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Preprocessing:
         """Read it from a mapping whose values are numbers, sequences, or text as in a URI."""
         try:
-            return cls(**{name: read(values[name]) for name, read in _READERS.items() if name in values})
+            return cls(
+                **{
+                    name: read(values[name])
+                    for name, read in _READERS.items()
+                    if name in values
+                }
+            )
         except (TypeError, KeyError, ValueError) as error:
-            raise ParameterError(f"this is not a preprocessing of images: {error}") from None
+            raise ParameterError(
+                f"this is not a preprocessing of images: {error}"
+            ) from None
 
     def __call__(self, image: Any) -> Float32:
         """Return the input for one RGB image of Pillow, shape (3, size, size)."""
-        side, shorter = self._side, min(image.size)
+        side = self._side
+        shorter = min(image.size)
         if max(image.size) > _MOST_ASPECT * shorter:
-            image = _centre(image, tuple(min(length, _MOST_ASPECT * shorter) for length in image.size))
-        width, height = ((side * length // shorter) if self.crop_mode == "center" else side for length in image.size)
-        resample = optional("PIL.Image", "pillow", "images").Resampling[self.interpolation.upper()]
+            image = _centre(
+                image,
+                tuple(min(length, _MOST_ASPECT * shorter) for length in image.size),
+            )
+        width, height = (
+            (side * length // shorter) if self.crop_mode == "center" else side
+            for length in image.size
+        )
+        resample = optional("PIL.Image", "pillow", "images").Resampling[
+            self.interpolation.upper()
+        ]
         image = _centre(image.resize((width, height), resample), (self.size, self.size))
         pixels = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
-        mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.mean, self.std))
+        mean, std = (
+            np.array(values, np.float32)[:, None, None]
+            for values in (self.mean, self.std)
+        )
         normalised: Float32 = (pixels - mean) / std
         return normalised
 
@@ -74,12 +108,18 @@ class Preprocessing:
 
 
 def _centre(image: Any, size: tuple[int, ...]) -> Any:
-    left, top = (round((length - kept) / 2) for length, kept in zip(image.size, size, strict=True))
+    left, top = (
+        round((length - kept) / 2)
+        for length, kept in zip(image.size, size, strict=True)
+    )
     return image.crop((left, top, left + size[0], top + size[1]))
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in (values.split(",") if isinstance(values, str) else values))
+    return tuple(
+        float(value)
+        for value in (values.split(",") if isinstance(values, str) else values)
+    )
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -105,7 +145,9 @@ class ImageAdapter(Adapter):
         self._form = _form(prepare(pattern(0)))
         forms = {self._form}
         for size in _FORMS:
-            with suppress(Exception):  # an image that cannot be prepared is skipped, whatever its form
+            with suppress(
+                Exception
+            ):  # an image that cannot be prepared is skipped, whatever its form
                 forms.add(_form(prepare(pattern(0, *size))))
         if len(forms) > 1:
             raise ParameterError(
@@ -116,7 +158,9 @@ class ImageAdapter(Adapter):
         def checked(image: Any) -> Any:
             prepared = prepare(image)
             if _form(prepared) != self._form:
-                raise ValueError("the image becomes an input of another shape than others.")
+                raise ValueError(
+                    "the image becomes an input of another shape than others."
+                )
             return prepared
 
         self.prepare = checked
@@ -145,7 +189,12 @@ def _form(prepared: Array) -> tuple[Any, ...]:
 def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     """Return a synthetic RGB image."""
     x, y, colour = np.ogrid[:height, :width, :3]
-    values = x * (3 + seed % 11) + y * (5 + seed % 7) + (x * y * (colour + 1)) // 7 + 31 * seed
+    values = (
+        x * (3 + seed % 11)
+        + y * (5 + seed % 7)
+        + (x * y * (colour + 1)) // 7
+        + 31 * seed
+    )
     values = values % 256 // (1 + seed % 4)  # bright and dark ones
     if seed % 4 == 0:  # and ones that are almost black, or almost white
         values = values // 16 if seed % 8 == 0 else 255 - values // 16
@@ -164,7 +213,9 @@ class ImageModel(NamedTuple):
     def adapter(self, pooling: str, device: str, precision: str) -> ImageAdapter:
         """Freeze the module, whose output is the embedding."""
         torch = optional("torch", "torch", "torch")
-        frozen = FrozenModel(torch, self.module, lambda own, x: own(x["pixel_values"]), device, precision)
+        frozen = FrozenModel(
+            torch, self.module, lambda own, x: own(x["pixel_values"]), device, precision
+        )
         return ImageAdapter(
             library=self.library,
             weights=tensors_digest(self.description, frozen.model.state_dict().items()),
@@ -179,14 +230,17 @@ class ImageModel(NamedTuple):
 def load(source: Source, device: str, precision: str) -> ImageAdapter:
     """Return `pixels`, for the sample and for tests; it computes on the CPU in float32 whatever is asked for.
 
-    It gives the grey values of a 16 x 16 thumbnail and the colours of a 4 x 4 one, moved to be around 0: 304 numbers.
+    It gives the grey values of a 16 x 16 thumbnail and the colours of a 4 x 4 one,
+    moved to be around 0: 304 numbers.
     """
     source.check(())
     box = optional("PIL.Image", "pillow", "images").Resampling.BOX
 
     def thumbnails(image: Any) -> Float32:
         parts = (image.convert("L").resize((16, 16), box), image.resize((4, 4), box))
-        pixels = np.concatenate([np.asarray(part, np.float32).reshape(-1) for part in parts])
+        pixels = np.concatenate(
+            [np.asarray(part, np.float32).reshape(-1) for part in parts]
+        )
         return np.asarray(pixels / 255 - 0.5, np.float32)
 
     return ImageAdapter(

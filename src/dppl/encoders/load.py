@@ -15,7 +15,8 @@ from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
-# The module of each scheme: `load` returns its adapter, and `windows`, if it is for texts, its tokenizer alone.
+# The module of each scheme: `load` returns its adapter, and `windows`, if it is for
+# texts, its tokenizer alone.
 _MODULES = {
     **dict.fromkeys(("hf", "minilm", "st"), "dppl.encoders.transformers"),
     **{scheme: f"dppl.encoders.{scheme}" for scheme in ("onnx", "python", "timm")},
@@ -44,31 +45,39 @@ def load_encoder(
     Parameters
     ----------
     uri : str
-        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``, ``python:MODULE:FUNCTION@WEIGHTS?size=N``,
-        ``minilm``, ``pixels`` or the name of one of `PRESETS`. NAME is a name on the Hugging Face hub whose files are
-        in its cache, or a local path. Options follow as in ``hf:NAME?pooling=cls``; the module of each scheme says
-        which. ``python:`` runs the code that it names, so never take such a URI from a file that others wrote.
+        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``,
+        ``python:MODULE:FUNCTION@WEIGHTS?size=N``, ``minilm``, ``pixels`` or the name of
+        one of `PRESETS`. NAME is a name on the Hugging Face hub whose files are in its
+        cache, or a local path. Options follow as in ``hf:NAME?pooling=cls``; the module
+        of each scheme says which. ``python:`` runs the code that it names, so never
+        take such a URI from a file that others wrote.
     device : {"auto", "cpu", "cuda"}
-        ``"auto"`` is what the environment variable ``DPPL_DEVICE`` says, or else takes a GPU if torch finds one.
+        ``"auto"`` is what the environment variable ``DPPL_DEVICE`` says, or else takes
+        a GPU if torch finds one.
     precision : {"auto", "float32", "float16"}
-        ``"auto"`` is float16 (with float32 where that would overflow) on a GPU and float32 on a CPU.
+        ``"auto"`` is float16 (with float32 where that would overflow) on a GPU and
+        float32 on a CPU.
     batch_rows : int, default=None
-        Rows of a batch, fixed for all that this encoder computes. By default the largest number, up to one that keeps
-        the device busy, that fits into memory, found on synthetic rows.
+        Rows of a batch, fixed for all that this encoder computes. By default the
+        largest number, up to one that keeps the device busy, that fits into memory,
+        found on synthetic rows.
     trial : bool, default=True
-        Whether to try on synthetic rows that no row changes another. This takes seconds, and predictions need it not.
-        Without it the fingerprint says that rows are not independent.
+        Whether to try on synthetic rows that no row changes another. This takes
+        seconds, and predictions need it not. Without it the fingerprint says that rows
+        are not independent.
 
     Returns
     -------
     Encoder
-        Pickled, it is its URI, device, precision and `batch_rows`, and is loaded again on arrival.
+        Pickled, it is its URI, device, precision and `batch_rows`, and is loaded again
+        on arrival.
 
     Raises
     ------
     ParameterError
-        If a parameter breaks its rule, or the model has batch normalisation in training mode or otherwise mixes the
-        rows of a batch, changes while it computes, or may get an input that it cannot take.
+        If a parameter breaks its rule, or the model has batch normalisation in training
+        mode or otherwise mixes the rows of a batch, changes while it computes, or may
+        get an input that it cannot take.
     InputError
         If the weights are not on this machine, or cannot be loaded.
     MissingExtra
@@ -76,17 +85,26 @@ def load_encoder(
 
     Notes
     -----
-    **Privacy.** The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An
-    embedding is a function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
+    **Privacy.** The encoder knows no private data: its shapes, batch sizes and checks
+    come from synthetic rows. An embedding is a function of its image or text alone if
+    ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
     """
     adapter = load_adapter(uri, device, precision)
     text_loader = None
     if adapter.for_texts:
         place, _, query = uri.partition("?")
-        options = dict(parse_qsl(query, keep_blank_values=True)) | dict(adapter.for_texts)
+        options = dict(parse_qsl(query, keep_blank_values=True)) | dict(
+            adapter.for_texts
+        )
         text_loader = partial(load_encoder, f"{place}?{urlencode(options)}")
-    encoder = FixedShapeEncoder(adapter, without_folders(uri), batch_rows, text_loader, trial=trial)
-    same: dict[str, Any] = {"device": adapter.device, "precision": adapter.dtype, "batch_rows": encoder.batch_rows}
+    encoder = FixedShapeEncoder(
+        adapter, without_folders(uri), batch_rows, text_loader, trial=trial
+    )
+    same: dict[str, Any] = {
+        "device": adapter.device,
+        "precision": adapter.dtype,
+        "batch_rows": encoder.batch_rows,
+    }
     encoder.loader = partial(load_encoder, uri, **same)
     return encoder
 
@@ -99,13 +117,17 @@ def chosen_device(device: Device) -> Device:
     return device
 
 
-def load_adapter(uri: str, device: Device = "auto", precision: Precision = "auto") -> Adapter:
+def load_adapter(
+    uri: str, device: Device = "auto", precision: Precision = "auto"
+) -> Adapter:
     """Load the model of an encoder."""
     device = chosen_device(device)
     _validate.one_of(get_args(Precision), precision=precision)
     source = parse(uri, _MODULES, _FORMS, "encoder")
     try:
-        adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(source, device, precision)
+        adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(
+            source, device, precision
+        )
     except InputError as error:
         where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
         raise InputError(f"{error}{where}") from None
@@ -116,9 +138,13 @@ def load_windows(uri: str) -> TextWindows:
     """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
     source = parse(uri, _MODULES, _FORMS, "encoder")
     module = importlib.import_module(_MODULES[source.scheme])
-    found: TextWindows | None = module.windows(source) if hasattr(module, "windows") else None
+    found: TextWindows | None = (
+        module.windows(source) if hasattr(module, "windows") else None
+    )
     if found is None:
-        raise ParameterError(f"must be an encoder of texts; {uri} is for images.", parameter="encoder")
+        raise ParameterError(
+            f"must be an encoder of texts; {uri} is for images.", parameter="encoder"
+        )
     return found
 
 
@@ -149,7 +175,9 @@ class Source:
             return default
         value = self.options[option]
         if not value.isdecimal() or int(value) < 1:
-            raise ParameterError(f"{option} must be an integer of at least 1; got {value!r}.")
+            raise ParameterError(
+                f"{option} must be an integer of at least 1; got {value!r}."
+            )
         return int(value)
 
 
@@ -158,9 +186,15 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Sou
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in schemes or bool(name) == (scheme in _NAMELESS):
-        names = {name: name for name in _NAMELESS} | {name: one.uri.partition(":")[0] for name, one in PRESETS.items()}
-        meant = _validate.closest(uri, [name for name, its_scheme in names.items() if its_scheme in schemes])
-        raise ParameterError(f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant)
+        names = {name: name for name in _NAMELESS} | {
+            name: one.uri.partition(":")[0] for name, one in PRESETS.items()
+        }
+        meant = _validate.closest(
+            uri, [name for name, its_scheme in names.items() if its_scheme in schemes]
+        )
+        raise ParameterError(
+            f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant
+        )
     return Source(scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
@@ -183,7 +217,9 @@ def without_folders(uri: str) -> str:
     """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
     place, mark, query = uri.partition("?")
     scheme, colon, name = place.partition(":")
-    function, at, checkpoint = "", "", ""
+    function = ""
+    at = ""
+    checkpoint = ""
     if scheme == "timm":
         name, at, checkpoint = name.partition("@")
     elif is_code(uri):

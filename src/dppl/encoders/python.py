@@ -1,11 +1,12 @@
 """``python:MODULE:FUNCTION@WEIGHTS?size=N``: an image network that public Python code makes.
 
-MODULE is a name that Python can import or a ``.py`` file, FUNCTION takes nothing and returns a module for images of
-shape (n, 3, size, size), and WEIGHTS is a safetensors file of its parameters. ``size`` is required; ``crop_pct``,
-``crop_mode``, ``interpolation``, ``mean`` and ``std`` are as in `Preprocessing`.
+MODULE is a name that Python can import or a ``.py`` file, FUNCTION takes nothing and
+returns a module for images of shape (n, 3, size, size), and WEIGHTS is a safetensors
+file of its parameters. ``size`` is required; ``crop_pct``, ``crop_mode``,
+``interpolation``, ``mean`` and ``std`` are as in `Preprocessing`.
 
-As an encoder the network is without its last linear layer: an embedding is what that layer would see. A network that
-has no linear layer is taken whole.
+As an encoder the network is without its last linear layer: an embedding is what that
+layer would see. A network that has no linear layer is taken whole.
 """
 
 import importlib
@@ -24,10 +25,16 @@ def load(source: Source, device: str, precision: str) -> ImageAdapter:
     """Load a network without its last linear layer, which must compute last. It runs the code that the source names."""
     torch = optional("torch", "torch", "torch")
     model = build(source)
-    layers = [name for name, layer in model.module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    layers = [
+        name
+        for name, layer in model.module.named_modules()
+        if isinstance(layer, torch.nn.Linear)
+    ]
     if layers:
         _remove_head(torch, model.module, layers[-1], model.preprocessing.size)
-    return model.adapter(f"the input of {layers[-1]}" if layers else "none", device, precision)
+    return model.adapter(
+        f"the input of {layers[-1]}" if layers else "none", device, precision
+    )
 
 
 def build(source: Source) -> ImageModel:
@@ -37,14 +44,20 @@ def build(source: Source) -> ImageModel:
     code, _, weights = source.name.rpartition("@")
     place, _, function = code.rpartition(":")
     if not place or not function:
-        raise ParameterError(f"a network of code is python:MODULE:FUNCTION@WEIGHTS?size=N; got python:{source.name}.")
+        raise ParameterError(
+            f"a network of code is python:MODULE:FUNCTION@WEIGHTS?size=N; got python:{source.name}."
+        )
     if "size" not in source.options:
-        raise ParameterError("a network of code must say how large its images are, as in ...?size=32.")
+        raise ParameterError(
+            "a network of code must say how large its images are, as in ...?size=32."
+        )
     if not Path(weights).is_file():
         raise InputError(f"there is no file of weights {weights}.")
     module = _call(place, function)
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{function} of {place} must return a torch.nn.Module; it returned another object.")
+        raise InputError(
+            f"{function} of {place} must return a torch.nn.Module; it returned another object."
+        )
     load_file = importlib.import_module("safetensors.torch").load_file
     try:
         module.load_state_dict(load_file(weights))
@@ -53,9 +66,13 @@ def build(source: Source) -> ImageModel:
             f"{weights} does not hold the weights of the network that {place}:{function} makes; it must be a "
             f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"
         ) from None
-    preprocessing = Preprocessing.of({**source.options, "size": source.number("size", 1)})
+    preprocessing = Preprocessing.of(
+        {**source.options, "size": source.number("size", 1)}
+    )
     name = f"{Path(place).name}:{function}"
-    return ImageModel("python", f"torch {torch.__version__}", module, name, preprocessing)
+    return ImageModel(
+        "python", f"torch {torch.__version__}", module, name, preprocessing
+    )
 
 
 def _call(place: str, function: str) -> Any:
@@ -71,14 +88,20 @@ def _call(place: str, function: str) -> Any:
             module = importlib.import_module(place)
         return getattr(module, function)()
     except Exception as error:
-        raise InputError(f"no network by {place}:{function}: {type(error).__name__}: {error}") from None
+        raise InputError(
+            f"no network by {place}:{function}: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _remove_head(torch: Any, module: Any, head: str, size: int) -> None:
     """Put the identity in the place of the last linear layer, if the output then is what that layer saw."""
-    width, shape = module.get_submodule(head).in_features, None
+    width = module.get_submodule(head).in_features
+    shape = None
     module.set_submodule(head, torch.nn.Identity())
-    with suppress(Exception), torch.inference_mode():  # without this layer the network may not fit
+    with (
+        suppress(Exception),
+        torch.inference_mode(),
+    ):  # without this layer the network may not fit
         shape = module.float().eval()(torch.zeros(1, 3, size, size)).shape
     if shape != (1, width):
         raise ParameterError(

@@ -1,11 +1,14 @@
 """``timm:NAME[@CHECKPOINT]``: image models of timm (PyTorch Image Models), the features before the classifier.
 
-The weights belong to the tag in NAME from the cache of the Hugging Face hub, or to CHECKPOINT: a file, or the name
-of one in the folder where torch.hub keeps its downloads. A checkpoint must fill every parameter of the model; what it
-has beyond that (a classifier) is skipped. Checkpoints of torchvision's vision transformers are understood too.
+The weights belong to the tag in NAME from the cache of the Hugging Face hub, or to
+CHECKPOINT: a file, or the name of one in the folder where torch.hub keeps its
+downloads. A checkpoint must fill every parameter of the model; what it has beyond that
+(a classifier) is skipped. Checkpoints of torchvision's vision transformers are
+understood too.
 
-Options ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and ``std`` replace those that timm has for
-NAME; ``size`` also builds a model with a fixed input for that size.
+Options ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and ``std``
+replace those that timm has for NAME; ``size`` also builds a model with a fixed input
+for that size.
 """
 
 import re
@@ -38,27 +41,36 @@ _TORCHVISION = (
 def load(source: Source, device: str, precision: str) -> ImageAdapter:
     """Load a model without its classifier."""
     model = build(source)
-    return model.adapter(f"timm's for {model.description.partition(' ')[0]}", device, precision)
+    return model.adapter(
+        f"timm's for {model.description.partition(' ')[0]}", device, precision
+    )
 
 
 def build(source: Source) -> ImageModel:
     """Return a model without its classifier."""
     source.check(OPTIONS)
-    torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
+    torch = load_torch("vision")
+    timm = optional("timm", "timm", "vision")
     name, _, checkpoint = source.name.partition("@")
     if not timm.is_model(name.partition(".")[0]):
-        raise ParameterError(f"timm has no model {name!r}; timm.list_models() names those it has.")
+        raise ParameterError(
+            f"timm has no model {name!r}; timm.list_models() names those it has."
+        )
     config = timm.get_pretrained_cfg(name).to_dict()
     weights = _file(torch, checkpoint) if checkpoint else _cached(config, name)
     usual_side = config["input_size"][-1]
     side = source.number("size", usual_side)
-    size = {"img_size": side} if config["fixed_input_size"] and side != usual_side else {}
+    size = (
+        {"img_size": side} if config["fixed_input_size"] and side != usual_side else {}
+    )
     model = timm.create_model(name, pretrained=False, num_classes=0, **size)
     _fill(timm, model, weights)
     usual = {option: config[option] for option in OPTIONS if option in config}
     preprocessing = Preprocessing.of({**usual, **source.options, "size": side})
     versions = f"timm {timm.__version__}, torch {torch.__version__}"
-    return ImageModel("timm", versions, model, f"{name.partition('.')[0]} {size}", preprocessing)
+    return ImageModel(
+        "timm", versions, model, f"{name.partition('.')[0]} {size}", preprocessing
+    )
 
 
 def _file(torch: Any, checkpoint: str) -> Path:
@@ -66,16 +78,26 @@ def _file(torch: Any, checkpoint: str) -> Path:
     for path in (Path(checkpoint), downloads / checkpoint):
         if path.is_file():
             return path
-    raise InputError(f"there is no file {checkpoint}, neither here nor in {downloads}; download it and put it there.")
+    raise InputError(
+        f"there is no file {checkpoint}, neither here nor in {downloads}; download it and put it there."
+    )
 
 
 def _cached(config: Mapping[str, Any], name: str) -> Path:
     hub = optional("huggingface_hub", "huggingface-hub", "vision")
     repository = config.get("hf_hub_id")
     if not repository:
-        raise InputError(f"timm has no weights for {name}; name a file of weights: timm:{name}@CHECKPOINT.")
-    for file in (config.get("hf_hub_filename"), "model.safetensors", "pytorch_model.bin"):
-        if file and isinstance(path := hub.try_to_load_from_cache(repository, file), str):
+        raise InputError(
+            f"timm has no weights for {name}; name a file of weights: timm:{name}@CHECKPOINT."
+        )
+    for file in (
+        config.get("hf_hub_filename"),
+        "model.safetensors",
+        "pytorch_model.bin",
+    ):
+        if file and isinstance(
+            path := hub.try_to_load_from_cache(repository, file), str
+        ):
             return Path(path)
     raise InputError(
         f"the weights of timm:{name} are not on this machine, and dppl downloads nothing. `hf download {repository}` "
@@ -87,13 +109,26 @@ def _cached(config: Mapping[str, Any], name: str) -> Path:
 def _fill(timm: Any, model: Any, path: Path) -> None:
     """Load a checkpoint and see that no parameter was left at its random start."""
     try:
-        state = timm.models.load_state_dict(str(path), weights_only=True)  # a pickle runs no code
+        state = timm.models.load_state_dict(
+            str(path), weights_only=True
+        )  # a pickle runs no code
         if "conv_proj.weight" in state:
             for pattern, replacement in _TORCHVISION:
-                state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
-        convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-        missing = model.load_state_dict(convert(state, model) if convert else state, strict=False).missing_keys
+                state = {
+                    re.sub(pattern, replacement, key): value
+                    for key, value in state.items()
+                }
+        convert = getattr(
+            sys.modules[type(model).__module__], "checkpoint_filter_fn", None
+        )
+        missing = model.load_state_dict(
+            convert(state, model) if convert else state, strict=False
+        ).missing_keys
     except Exception as error:  # pickle, safetensors and torch have their own errors for something else
-        raise InputError(f"{path} holds no weights for this model: {str(error).splitlines()[0]}") from None
+        raise InputError(
+            f"{path} holds no weights for this model: {str(error).splitlines()[0]}"
+        ) from None
     if missing:
-        raise InputError(f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss.")
+        raise InputError(
+            f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss."
+        )

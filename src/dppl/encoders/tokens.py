@@ -1,9 +1,11 @@
 """Batches of texts, or of their windows, by their number of tokens.
 
-A window of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8, ..., 16, 20, ..., 32, 40, ...,
-64, 80, ... above n, cut at the model's limit. So the window alone decides the shape, and little is padded. That every
-row has at least one padding token matters: libraries omit the attention mask, and compute another way, if it happens
-that no row of a batch has any. Rows at the limit itself have none, and a separate shape.
+A window of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8,
+..., 16, 20, ..., 32, 40, ..., 64, 80, ... above n, cut at the model's limit. So the
+window alone decides the shape, and little is padded. That every row has at least one
+padding token matters: libraries omit the attention mask, and compute another way, if it
+happens that no row of a batch has any. Rows at the limit itself have none, and a
+separate shape.
 """
 
 import hashlib
@@ -25,7 +27,9 @@ _USUAL = 16  # tokens of a text that batch_rows counts by
 def pooled(pooling: str, hidden: Any, mask: Any) -> Any:
     """Return one row for each example of a model's last layer, an array of NumPy or of torch."""
     if pooling == "cls" and hidden.ndim == 4:
-        raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
+        raise ParameterError(
+            "pooling='cls' needs a model with tokens; choose pooling=mean."
+        )
     if pooling == "cls":
         return hidden[:, 0]
     if mask is None:
@@ -41,11 +45,15 @@ class TextAdapter(Adapter):
     modality: ClassVar[str] = "text"
     windows: TextWindows
     prepare: Callable[[str], Tokens] = field(init=False)
-    padding: Mapping[str, int] = field(default_factory=dict)  # values to pad with, by name of the array; 0 for others
-    # Tokens for synthetic texts. Without it they come from an English sentence, if the tokenizer knows them.
+    padding: Mapping[str, int] = field(
+        default_factory=dict
+    )  # values to pad with, by name of the array; 0 for others
+    # Tokens for synthetic texts. Without it they come from an English sentence, if the
+    # tokenizer knows them.
     vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
-    # What a file for `dppl.encoders.onnx` must state of the tokenizer; None where it cannot.
+    # What a file for `dppl.encoders.onnx` must state of the tokenizer; None where it
+    # cannot.
     stated: Callable[[], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
@@ -61,7 +69,8 @@ class TextAdapter(Adapter):
         return self.windows.split(prepared)
 
     def _shape(self, length: int) -> tuple[int, bool]:
-        # Steps are a quarter of the largest power of two up to the length, and at least 2.
+        # Steps are a quarter of the largest power of two up to the length, and at least
+        # 2.
         step = max(2, 1 << max(0, length.bit_length() - 3))
         padded = min(-(-(length + 1) // step) * step, self.limit)
         return padded, length < padded
@@ -76,7 +85,9 @@ class TextAdapter(Adapter):
 
     def rows(self, shape: Any, batch_rows: int) -> int:
         """Return as many rows as keep the number of tokens about the same; if one row is asked for, one."""
-        return self.only_rows or (max(1, batch_rows * _USUAL // shape[0]) if batch_rows > 1 else 1)
+        return self.only_rows or (
+            max(1, batch_rows * _USUAL // shape[0]) if batch_rows > 1 else 1
+        )
 
     def batch(self, batch_rows: int) -> str:
         """Describe the shapes of batches."""
@@ -84,15 +95,25 @@ class TextAdapter(Adapter):
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the shape."""
-        lengths = [length for length in range(1, self.limit + 1) if self._shape(length) == shape]
-        tokens, rows = self.prepare(PUBLIC), []
+        lengths = [
+            length
+            for length in range(1, self.limit + 1)
+            if self._shape(length) == shape
+        ]
+        tokens = self.prepare(PUBLIC)
+        rows = []
         for seed in range(count):
             # Not all multiples of a kernel's width, which may agree by chance.
             length = lengths[seed * len(lengths) // count if seed < count - 1 else -1]
-            row = {name: np.resize(np.roll(array, seed), length) for name, array in tokens.items()}
+            row = {
+                name: np.resize(np.roll(array, seed), length)
+                for name, array in tokens.items()
+            }
             if self.vocabulary.size:
                 # Always the same tokens, and no generator: those are for noise.
-                digits = np.frombuffer(hashlib.shake_128(seed.to_bytes(4)).digest(4 * length), "<u4")
+                digits = np.frombuffer(
+                    hashlib.shake_128(seed.to_bytes(4)).digest(4 * length), "<u4"
+                )
                 row["input_ids"] = self.vocabulary[digits % self.vocabulary.size]
                 row["input_ids"][[0, -1]] = tokens["input_ids"][[0, -1]]
             rows.append(row)
@@ -105,7 +126,10 @@ class TextAdapter(Adapter):
     def arrays(self, inputs: Sequence[Any], shape: Any) -> dict[str, Array]:
         """Return a batch as arrays, padded on the right."""
         padded, _ = shape
-        arrays = {name: np.full((len(inputs), padded), self.padding.get(name, 0), np.int64) for name in inputs[0]}
+        arrays = {
+            name: np.full((len(inputs), padded), self.padding.get(name, 0), np.int64)
+            for name in inputs[0]
+        }
         mask = np.zeros((len(inputs), padded), np.int64)
         for place, row in enumerate(inputs):
             mask[place, : len(row["input_ids"])] = 1

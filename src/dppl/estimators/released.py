@@ -33,7 +33,8 @@ _ROWS = 8192
 # Positions that a message lists.
 _LISTED = 10
 # Why a row gets no label.
-UNSURE, FAR = "not sure", "none of these classes"
+UNSURE = "not sure"
+FAR = "none of these classes"
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
@@ -45,8 +46,8 @@ class Reported:
     classes : array-like of shape (n_classes,), default=None
         Public list of classes.
     random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
+        None draws noise from the operating system. An integer repeats a run, and the
+        guarantee then says that the model must not be released.
     """
 
     guarantee_: Guarantee
@@ -58,7 +59,8 @@ class Reported:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the released model to one safetensors file, in one step.
 
-        The file holds what was released, public inputs and the guarantee: nothing private, nothing executable.
+        The file holds what was released, public inputs and the guarantee: nothing
+        private, nothing executable.
 
         Parameters
         ----------
@@ -75,7 +77,9 @@ class Reported:
             write_atomically(path, self.to_bytes(), overwrite=overwrite)
         except OSError as error:
             if self.guarantee_.ledger_entry is not None:
-                error.add_note(f"The ledger keeps the charge: {self.guarantee_.ledger_entry}.")
+                error.add_note(
+                    f"The ledger keeps the charge: {self.guarantee_.ledger_entry}."
+                )
             raise
 
     def report(
@@ -127,7 +131,8 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     public_ids_: Array | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
-    # Shares of the classes in the data of the fit, of shape (n_classes,), where a method released counts of them.
+    # Shares of the classes in the data of the fit, of shape (n_classes,), where a
+    # method released counts of them.
     shares_: Float | None = None
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
@@ -143,7 +148,8 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         X : array-like, torch tensor or table of shape (n, n_features)
             Rows to classify; they cost nothing.
         unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+            What to do about rows without a direction (NaN, infinity, only zeros):
+            refuse them, or give them NaN.
 
         Returns
         -------
@@ -153,7 +159,8 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         Raises
         ------
         InputError
-            If rows cannot be used, with ``unusable="error"``. The message names their positions.
+            If rows cannot be used, with ``unusable="error"``. The message names their
+            positions.
         """
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -172,10 +179,12 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
         min_confidence : float, default=None
-            Least value of the largest of `predict_proba`, below which the label is None. `Evaluation.threshold` and
-            `public_threshold` of `dppl.evaluation` choose it.
+            Least value of the largest of `predict_proba`, below which the label is
+            None. `Evaluation.threshold` and `public_threshold` of `dppl.evaluation`
+            choose it.
         min_similarity : float, default=None
-            Least `similarity`, below which the label is None: the row is of none of the classes.
+            Least `similarity`, below which the label is None: the row is of none of the
+            classes.
         unusable : {"error", "empty"}, default="error"
             As in `decision_function`; the empty label is None.
 
@@ -189,14 +198,16 @@ class ReleasedClassifier(Reported, ScikitEstimator):
             codes = self._scores(X, unusable, _codes)
             return labels_of(codes, self.classes_, codes < 0, unusable)
         near = min_similarity is not None
-        codes = self._scores(X, unusable, partial(_sure_codes, least, self._sharpness()), similarity=near)
+        codes = self._scores(
+            X, unusable, partial(_sure_codes, least, self._sharpness()), similarity=near
+        )
         return labels_of(codes, self.classes_, codes < 0, "empty")
 
     def similarity(self, X: Any, *, unusable: Unusable = "error") -> Float:
         """Return how near each row is to the nearest class: the largest cosine with a class's released vector.
 
-        Rows of no class are far from all of them; a quantile among public rows of none of the classes says how far
-        (docs/probabilities.md).
+        Rows of no class are far from all of them; a quantile among public rows of none
+        of the classes says how far (docs/probabilities.md).
 
         Parameters
         ----------
@@ -212,34 +223,41 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         Raises
         ------
         ParameterError
-            If the method has no vector for each class in the space of the rows, such as `ContinualEnsemble`.
+            If the method has no vector for each class in the space of the rows, such as
+            `ContinualEnsemble`.
         """
         return self._scores(X, unusable, _last, similarity=True)
 
-    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> Float:
+    def predict_proba(
+        self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error"
+    ) -> Float:
         """Return the probability of each class for each row.
 
-        It is the softmax of the scores times a factor that follows from what was released and from how much noise that
-        holds (docs/probabilities.md says how far it can be trusted), plus the logarithms of the classes' shares.
+        It is the softmax of the scores times a factor that follows from what was
+        released and from how much noise that holds (docs/probabilities.md says how far
+        it can be trusted), plus the logarithms of the classes' shares.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
         shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
-            How frequent classes are among these rows: all alike, as `predict` has it; as in the data of the fit, as far
-            as its noisy counts tell (`SoftmaxPrototypes` releases them); or public numbers in the order of `classes_`,
-            which need not add up to 1.
+            How frequent classes are among these rows: all alike, as `predict` has it;
+            as in the data of the fit, as far as its noisy counts tell
+            (`SoftmaxPrototypes` releases them); or public numbers in the order of
+            `classes_`, which need not add up to 1.
         unusable : {"error", "empty"}, default="error"
             As in `decision_function`.
 
         Returns
         -------
         ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`; rows sum to 1. For equal shares the largest belongs to the predicted
-            class, up to rounding.
+            Columns in the order of `classes_`; rows sum to 1. For equal shares the
+            largest belongs to the predicted class, up to rounding.
         """
         offsets = self._log_shares(shares)
-        return self._scores(X, unusable, partial(_probabilities, self._sharpness(), offsets))
+        return self._scores(
+            X, unusable, partial(_probabilities, self._sharpness(), offsets)
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -252,7 +270,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         sample_weight : array-like of shape (n,), default=None
         """
         scores = self._scores(X)
-        truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
+        truth = reading.class_codes(
+            reading.as_labels(y, scores), self.classes_, "ignore"
+        )
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
     to_bytes = model_file.to_bytes
@@ -268,7 +288,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
         for name, (kind, shape) in self._shapes().items():
-            setattr(self, f"{name}_", model_file.check_tensor(tensors, name, shape, kind))
+            setattr(
+                self, f"{name}_", model_file.check_tensor(tensors, name, shape, kind)
+            )
 
     @abstractmethod
     def _class_scores(self, features: Float32) -> Float:
@@ -279,7 +301,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         if not self.has_similarity:
             what = f"needs a vector for each class in the space of the rows; {type(self).__name__} has none."
             raise ParameterError(what, parameter="min_similarity")
-        vectors = np.asarray(getattr(self, self._RELEASED), np.float64).reshape(-1, self.lattice_.dim)
+        vectors = np.asarray(getattr(self, self._RELEASED), np.float64).reshape(
+            -1, self.lattice_.dim
+        )
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
@@ -328,7 +352,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         self._check_continues(X)
         if isinstance(X, Parted):
-            results = dict(X.engine.each(partial(_scores_of_part, self, made, similarity), X.parts))
+            results = dict(
+                X.engine.each(partial(_scores_of_part, self, made, similarity), X.parts)
+            )
             result = np.concatenate([results[place] for place in range(len(results))])
         else:
             blocks = [np.empty((0, len(self.classes_) + similarity))]
@@ -336,19 +362,30 @@ class ReleasedClassifier(Reported, ScikitEstimator):
                 features = self.lattice_.features(block)
                 scores = self._class_scores(features)
                 if directions is not None:
-                    scores = np.column_stack([scores, (features @ directions.T).max(axis=1)])
-                blocks.append(np.where(features.any(axis=1, keepdims=True), scores, np.nan))
+                    scores = np.column_stack(
+                        [scores, (features @ directions.T).max(axis=1)]
+                    )
+                blocks.append(
+                    np.where(features.any(axis=1, keepdims=True), scores, np.nan)
+                )
             result = made(np.concatenate(blocks))
         if unusable == "error":
             codes = np.issubdtype(result.dtype, np.integer)
-            refuse_unusable(result == -1 if codes else np.isnan(result.reshape(len(result), -1)[:, 0]), _UNUSABLE)
+            refuse_unusable(
+                result == -1
+                if codes
+                else np.isnan(result.reshape(len(result), -1)[:, 0]),
+                _UNUSABLE,
+            )
         return result
 
     def _check_continues(self, X: Any) -> None:
         """Refuse rows of another width, or by another encoder, than the rows of the fit."""
         if isinstance(X, Parted):
             if X.n_features != self.n_features_in_:
-                raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+                raise InputError(
+                    f"X has {X.n_features} features, but the fit had {self.n_features_in_}."
+                )
         else:
             check_features(self, X, reading.as_rows(X).shape[1])
         check_encoder(X, getattr(self, "encoder_", None), "X")
@@ -357,7 +394,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = self.random_state is None
-        tags.classifier_tags.poor_score = True  # on the tiny sets of scikit-learn's checks noise drowns the classes
+        tags.classifier_tags.poor_score = (
+            True  # on the tiny sets of scikit-learn's checks noise drowns the classes
+        )
         return tags
 
 
@@ -388,7 +427,12 @@ class Least:
 ALWAYS = Least()  # a model that labels every row
 
 
-def _scores_of_part(model: ReleasedClassifier, made: Callable[[Any], Array], similarity: bool, part: Part) -> Array:
+def _scores_of_part(
+    model: ReleasedClassifier,
+    made: Callable[[Any], Array],
+    similarity: bool,
+    part: Part,
+) -> Array:
     return model._scores(part.read()[0], "empty", made, similarity=similarity)
 
 
@@ -400,7 +444,9 @@ def _sure_codes(least: Least, sharpness: float, scores: Float) -> NDArray[np.int
     """Return the position of the class of each row, -1 where it cannot be used, and -2 where it gets no label."""
     near = None if least.min_similarity is None else scores[:, -1]
     scores = scores if near is None else scores[:, :-1]
-    confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(axis=1)
+    confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(
+        axis=1
+    )
     codes = _codes(scores)
     codes[(codes >= 0) & (least.reasons(confidence, near) != None)] = -2  # noqa: E711  # elementwise
     return codes
@@ -412,7 +458,9 @@ def _codes(scores: Float) -> NDArray[np.int32]:
 
 
 def _probabilities(sharpness: float, offsets: Float, scores: Float) -> Float:
-    from scipy.special import softmax  # here, as few ask for probabilities and it is slow to import
+    from scipy.special import (
+        softmax,
+    )  # here, as few ask for probabilities and it is slow to import
 
     return np.asarray(softmax(sharpness * scores + offsets, axis=1))
 
@@ -421,7 +469,9 @@ def refuse_unusable(unusable: Flags, what: str) -> None:
     """Refuse to predict such rows. Whoever predicts has them, so the message says where they are."""
     places = np.flatnonzero(unusable).tolist()
     if places:
-        listed = ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)
+        listed = ", ".join(map(str, places[:_LISTED])) + " and others" * (
+            len(places) > _LISTED
+        )
         raise InputError(
             f"{what}, which have no class: at {listed}, counted from 0. Leave them out, or pass "
             "unusable='empty' to predict, predict_proba or decision_function."

@@ -17,7 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from dppl._progress import hidden
 from dppl._types import Array
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators.base import EmbeddingClassifier, as_json, charge, charged, forget, public_facts
+from dppl.estimators.base import (
+    EmbeddingClassifier,
+    as_json,
+    charge,
+    charged,
+    forget,
+    public_facts,
+)
 from dppl.estimators.parameters import Share, check_values, parameters, with_options
 from dppl.estimators.released import Reported
 from dppl.kernel import reading
@@ -36,7 +43,14 @@ if TYPE_CHECKING:
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 # What a statement says of the candidates, their number and how they were scored.
 _COUNTED = re.compile(r"best of (\d+) candidates of \w+ in held-out (\w+)")
-_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "max_classes_per_person", "random_state")
+_FIXED = (
+    "budget",
+    "classes",
+    "adjacency",
+    "unknown_labels",
+    "max_classes_per_person",
+    "random_state",
+)
 
 
 def _of_best(name: str) -> Callable[..., Any]:
@@ -55,22 +69,27 @@ def _of_best(name: str) -> Callable[..., Any]:
 class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates by a private score on held-out records.
 
-    Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
-    it on the one and scores it on the other with Gaussian noise. The number of runs is random and must stay
-    secret; the model of the best score is released with that score, and nothing else.
+    Each record goes by the toss of a coin into a training or a validation part. A run
+    draws a candidate at random, fits it on the one and scores it on the other with
+    Gaussian noise. The number of runs is random and must stay secret; the model of the
+    best score is released with that score, and nothing else.
 
     Parameters
     ----------
     estimator : EmbeddingClassifier
-        What to fit, with the public class list and an ApproxDP budget for the *whole* search.
+        What to fit, with the public class list and an ApproxDP budget for the *whole*
+        search.
     parameters : dict of str to list, or list of such dicts
-        Candidates, as in scikit-learn's `ParameterGrid`. Chosen without looking at private data.
+        Candidates, as in scikit-learn's `ParameterGrid`. Chosen without looking at
+        private data.
     mean_runs : int, default=10
-        Mean of the geometric number of runs, at least 2. More runs cost little in budget, and time.
+        Mean of the geometric number of runs, at least 2. More runs cost little in
+        budget, and time.
     validation_share : float, default=0.2
         Probability that a record is held out. The model never learns from these.
     scoring : {"accuracy", "balanced"}, default="accuracy"
-        Number of held-out records that are classified rightly, or the mean over classes of the share of such.
+        Number of held-out records that are classified rightly, or the mean over classes
+        of the share of such.
 
     Attributes
     ----------
@@ -79,27 +98,33 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     best_params_ : dict
         Its candidate. Safe to publish.
     best_score_ : float
-        Its noisy score: a number of records for ``"accuracy"``, a share for ``"balanced"``. Safe to publish.
+        Its noisy score: a number of records for ``"accuracy"``, a share for
+        ``"balanced"``. Safe to publish.
     guarantee_ : Guarantee
         What the whole search promises.
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: the estimator's. Released: `best_estimator_`, `best_params_` and
-    `best_score_`. Sensitivity: in L2, 1 of the number of right answers; the square root of 2 (2 under replace-one) of
-    the numbers of right answers and of records in each class; for the fits it is the estimator's. A record is in
-    one part only, so a run costs what the dearer of fit and score does, and both get the same rho. Public inputs: as
-    for the estimator, `parameters` and all other parameters. Not covered: the running time, which tells the number of
-    runs, and with it the times of all files that are written after the search: of the model, and of the
-    ledger, in which the charge is marked as released. Who knows the number sees a release that costs as much as all
-    runs together. So show such times to nobody: publish a copy of the model that was made later.
+    **Privacy.** Unit: one record. Relation: the estimator's. Released:
+    `best_estimator_`, `best_params_` and `best_score_`. Sensitivity: in L2, 1 of the
+    number of right answers; the square root of 2 (2 under replace-one) of the numbers
+    of right answers and of records in each class; for the fits it is the estimator's. A
+    record is in one part only, so a run costs what the dearer of fit and score does,
+    and both get the same rho. Public inputs: as for the estimator, `parameters` and all
+    other parameters. Not covered: the running time, which tells the number of runs, and
+    with it the times of all files that are written after the search: of the model, and
+    of the ledger, in which the charge is marked as released. Who knows the number sees
+    a release that costs as much as all runs together. So show such times to nobody:
+    publish a copy of the model that was made later.
 
-    The exponential mechanism (`dppl.evaluation.choose`) cannot score the runs: [1]_ needs a noisy score from each run,
-    by which all runs are ordered, and the mechanism scores none.
+    The exponential mechanism (`dppl.evaluation.choose`) cannot score the runs: [1]_
+    needs a noisy score from each run, by which all runs are ordered, and the mechanism
+    scores none.
 
     References
     ----------
-    .. [1] Papernot, Steinke (2022), Hyperparameter tuning with Renyi differential privacy, arXiv:2110.03620v2.
+    .. [1] Papernot, Steinke (2022), Hyperparameter tuning with Renyi differential
+    privacy, arXiv:2110.03620v2.
 
     Examples
     --------
@@ -120,41 +145,57 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     classes_: Array = field(init=False)
 
     estimator: EmbeddingClassifier = field(kw_only=False)
-    parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(kw_only=False)
+    parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = (
+        field(kw_only=False)
+    )
     mean_runs: int = 10
     validation_share: Share = 0.2
     scoring: Scoring = "accuracy"
     random_state: int | None = None
 
     def fit(
-        self, X: Any, y: Any, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
     ) -> Self:
         """Search on (`X`, `y`).
 
         Parameters
         ----------
         X, y, groups, ledger, partition
-            As in the estimator's own `fit`, which also says what is raised. With `groups` a person counts in one class
-            and is in one part of the data, and scores count persons. The ledger needs an account in approximate DP with
+            As in the estimator's own `fit`, which also says what is raised. With
+            `groups` a person counts in one class and is in one part of the data, and
+            scores count persons. The ledger needs an account in approximate DP with
             ``accounting="renyi"``.
         """
         forget(self)
         budget, candidates = self._checked()
         if budget.weakness:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
-        adjacency, classes = self.estimator.adjacency, reading.public_classes(self.estimator.classes)
-        # A fit and its score read disjoint parts of the records, so each may cost what a run may.
+        adjacency = self.estimator.adjacency
+        classes = reading.public_classes(self.estimator.classes)
+        # A fit and its score read disjoint parts of the records, so each may cost what
+        # a run may.
         rho, scoring = self._run(budget, adjacency, len(classes))
         with one_thread_each:
-            # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid.
+            # A candidate whose parameters do not fit each other, the width or the
+            # public rows shows before it is paid.
             private = private_data(X, y, groups)
-            models, plans = [], []
+            models = []
+            plans = []
             for candidate in candidates:
                 model: EmbeddingClassifier = clone(self.estimator)
-                model.set_params(budget=ZCDP(rho), random_state=self.random_state, **candidate)
+                model.set_params(
+                    budget=ZCDP(rho), random_state=self.random_state, **candidate
+                )
                 model.check_parameters()
                 models.append(model)
-                # A search reduces a person to one row of one class, whatever the estimator does by itself.
+                # A search reduces a person to one row of one class, whatever the
+                # estimator does by itself.
                 plan = model._plan(private.n_features, private=(X, y))
                 plans.append(replace(plan, whole_persons=False))
             promises = [plan.guarantee_on(X, groups) for plan in plans]
@@ -170,7 +211,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "validation_share": probability(self.validation_share),
             }
             name = f"{type(self).__name__}({type(self.estimator).__name__})"
-            charged_guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
+            charged_guarantee, entry = charge(
+                ledger, partition, guarantee, name, recorded
+            )
 
             def learn(number: int, measure: Measure) -> EmbeddingClassifier:
                 fitted: EmbeddingClassifier = clone(models[number])
@@ -182,7 +225,9 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             # The number of runs is secret, so nobody sees when one of them ends.
             with charged(entry), hidden(), np.errstate(all="ignore"):
                 records: Any = private.records(
-                    classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency
+                    classes,
+                    unknown_labels=self.estimator.unknown_labels,
+                    adjacency=adjacency,
                 )
                 score, best, number = best_of(
                     records,
@@ -194,12 +239,17 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                     random_state=self.random_state,
                 )
         self.classes_ = classes
-        self.best_score_, self.best_estimator_, self.best_params_ = score, best, candidates[number]
+        self.best_score_ = score
+        self.best_estimator_ = best
+        self.best_params_ = candidates[number]
         self.guarantee_ = best.guarantee_ = charged_guarantee
         best.budget = budget
         if ledger is not None and entry is not None:
-            # The content of the ledger reveals no time of this; the time of its file does, and is in `not_covered`.
-            ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest(), tell_time=False)
+            # The content of the ledger reveals no time of this; the time of its file
+            # does, and is in `not_covered`.
+            ledger.finish(
+                entry, model_sha256=sha256(self.to_bytes()).hexdigest(), tell_time=False
+            )
         return self
 
     predict = _of_best("predict")
@@ -210,10 +260,17 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
         if not isinstance(self.estimator, EmbeddingClassifier):
             got = type(self.estimator).__name__
-            raise ParameterError(f"estimator must be a dppl classifier of embeddings; got {got}.")
+            raise ParameterError(
+                f"estimator must be a dppl classifier of embeddings; got {got}."
+            )
         if self.estimator.several_labels:
-            raise ParameterError("estimator must be of one label a record; a search scores no sets of labels.")
-        if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.unknown_labels == "strict":
+            raise ParameterError(
+                "estimator must be of one label a record; a search scores no sets of labels."
+            )
+        if (
+            self.estimator.max_classes_per_person not in (None, 1)
+            or self.estimator.unknown_labels == "strict"
+        ):
             raise ParameterError(
                 "estimator must count a person in one class and skip unusable records; set max_classes_per_person "
                 "to None and unknown_labels to 'error' or 'ignore'."
@@ -221,12 +278,18 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         budget = checked_budget(self.estimator.budget)
         if not isinstance(budget, ApproxDP):
             what = f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}"
-            raise BudgetError(f"{what}. Give the estimator ApproxDP(epsilon, delta), for the whole search.")
-        from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
+            raise BudgetError(
+                f"{what}. Give the estimator ApproxDP(epsilon, delta), for the whole search."
+            )
+        from sklearn.model_selection import (
+            ParameterGrid,
+        )  # here, because loading a model needs none of it
 
         candidates = list(ParameterGrid(self.parameters))
         if not candidates:
-            raise ParameterError("parameters must name at least one candidate; got none.")
+            raise ParameterError(
+                "parameters must name at least one candidate; got none."
+            )
         known = with_options(self.estimator._get_param_names())
         for name in {name for candidate in candidates for name in candidate}:
             if name not in known or name in _FIXED:
@@ -235,25 +298,37 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_values(self)
         return budget, candidates
 
-    def _run(self, budget: ApproxDP, adjacency: Adjacency, n_classes: int) -> tuple[float, Calibrated]:
+    def _run(
+        self, budget: ApproxDP, adjacency: Adjacency, n_classes: int
+    ) -> tuple[float, Calibrated]:
         """Return what a run may cost, and its score."""
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         answers = RightAnswers(n_classes, by_class=self.scoring == "balanced")
-        return rho, calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)["score"]
+        return rho, calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)[
+            "score"
+        ]
 
-    def _guarantee(self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated) -> Guarantee:
-        share, noise = probability(self.validation_share), scoring.mechanism
+    def _guarantee(
+        self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated
+    ) -> Guarantee:
+        share = probability(self.validation_share)
+        noise = scoring.mechanism
         release = Release(
             mechanism="repeat-and-select mechanism (a geometric number of runs)",
             statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} in held-out {self.scoring}",
             sensitivity=float(noise.squared_sensitivity) ** 0.5,
             norm="L2",
-            parameters={"noise_std_of_score": noise.noise_std, "validation_share": share},
+            parameters={
+                "noise_std_of_score": noise.noise_std,
+                "validation_share": share,
+            },
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
         # Any candidate may be released, so the promise is what all of them make.
         public = dict.fromkeys(text for one in inner for text in one.public_inputs)
-        uncovered = dict.fromkeys(text for one in inner for text in one.not_covered if text != TUNED_ELSEWHERE)
+        uncovered = dict.fromkeys(
+            text for one in inner for text in one.not_covered if text != TUNED_ELSEWHERE
+        )
         return replace(
             inner[0],
             budget=budget,
@@ -269,15 +344,27 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         )
 
 
-def promised_again(stated: Mapping[str, Any], best: EmbeddingClassifier, n_features: int, groups: Any) -> Guarantee:
+def promised_again(
+    stated: Mapping[str, Any], best: EmbeddingClassifier, n_features: int, groups: Any
+) -> Guarantee:
     """Return what the search promises whose release a statement holds, and that released a model like `best`."""
-    budget, counted = checked_budget(best.budget), _COUNTED.fullmatch(stated["statistic"])
+    budget = checked_budget(best.budget)
+    counted = _COUNTED.fullmatch(stated["statistic"])
     if not isinstance(budget, ApproxDP) or counted is None:
-        raise ParameterError("the statement is of a search, and has none of its budgets or words.")
-    share, runs = stated["parameters"]["validation_share"], int(stated["cost"]["mean_runs"])
+        raise ParameterError(
+            "the statement is of a search, and has none of its budgets or words."
+        )
+    share = stated["parameters"]["validation_share"]
+    runs = int(stated["cost"]["mean_runs"])
     scoring: Any = counted[2]
-    search = PrivateSearch(best, {}, mean_runs=runs, validation_share=share, scoring=scoring)
-    rho, score = search._run(budget, best.adjacency, len(reading.public_classes(best.classes)))
-    plan = replace(clone(best).set_params(budget=ZCDP(rho)).plan(n_features), whole_persons=False)
+    search = PrivateSearch(
+        best, {}, mean_runs=runs, validation_share=share, scoring=scoring
+    )
+    rho, score = search._run(
+        budget, best.adjacency, len(reading.public_classes(best.classes))
+    )
+    plan = replace(
+        clone(best).set_params(budget=ZCDP(rho)).plan(n_features), whole_persons=False
+    )
     inner = plan.guarantee_on(np.empty((0, n_features)), groups)
     return search._guarantee([inner] * int(counted[1]), budget, rho, score)

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 # Shares of mu².
-_SIGNED, _OTHERS = 80, 20
-_CHOSEN = (
-    "how good the chosen model is: on the records of the choice it looks better than it is, so evaluate it on others"
-)
+_SIGNED = 80
+_OTHERS = 20
+_CHOSEN = "how good the chosen model is: on the records of the choice it looks better than it is, so evaluate it on others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,8 @@ class Comparison(Written):
     Parameters
     ----------
     difference : Estimate
-        Accuracy of the first minus the accuracy of the second; its value is None where noise hides it.
+        Accuracy of the first minus the accuracy of the second; its value is None where
+        noise hides it.
     differ : Estimate
         Share of records that exactly one of both is right about.
     n : Estimate
@@ -67,7 +67,13 @@ class Comparison(Written):
     @property
     def better(self) -> Literal["first", "second"] | None:
         """Which classifier is better, or None where the interval holds 0."""
-        return "first" if self.difference.low > 0 else "second" if self.difference.high < 0 else None
+        return (
+            "first"
+            if self.difference.low > 0
+            else "second"
+            if self.difference.high < 0
+            else None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready."""
@@ -75,7 +81,11 @@ class Comparison(Written):
 
     def __str__(self) -> str:
         counted = "persons" if self.unit == PERSON else "records"
-        verdict = "cannot tell which is better" if self.better is None else f"the {self.better} is better"
+        verdict = (
+            "cannot tell which is better"
+            if self.better is None
+            else f"the {self.better} is better"
+        )
         return (
             f"On private test {counted}, about {self.n} of them: {verdict}.\n"
             f"accuracy of the first minus the second  {self.difference}\n"
@@ -113,7 +123,9 @@ class Choice(Written):
 
 
 def _promise(guarantee: Guarantee) -> str:
-    return "\n".join(f"{heading}: {text}" for heading, text in words.in_short(guarantee))
+    return "\n".join(
+        f"{heading}: {text}" for heading, text in words.in_short(guarantee)
+    )
 
 
 def compare(
@@ -131,15 +143,16 @@ def compare(
 ) -> Comparison:
     r"""Say which of two classifiers is more often right on private test records, and by how much.
 
-    Where both mostly agree, the interval is about half as wide as from two evaluations at the same cost. Noise alone
-    hides a difference of fewer than about 1.8/mu records.
+    Where both mostly agree, the interval is about half as wide as from two evaluations
+    at the same cost. Noise alone hides a difference of fewer than about 1.8/mu records.
 
     Parameters
     ----------
     a, b : classifier
         Fitted, of the same classes, as for `evaluate`.
     X : array-like of shape (n_records, ...), or a pair of such
-        Private records as both take them; a pair is what each takes, such as two tables of predictions.
+        Private records as both take them; a pair is what each takes, such as two tables
+        of predictions.
     y, budget, groups, ledger, partition, confidence, random_state
         As for `evaluate`.
 
@@ -150,10 +163,11 @@ def compare(
 
     Notes
     -----
-    **Privacy.** Unit: one record, or one person with all records (`groups`). Relation: add or remove one. Released: the
-    comparison, computed from two noisy tables. Sensitivity: 1 record in L2 for each: a record adds -1, 0 or 1 to the
-    signed number of records that one alone is right about, and 1 to one of two cells. Public inputs: both models,
-    their classes, all parameters. Not covered: as for `evaluate`.
+    **Privacy.** Unit: one record, or one person with all records (`groups`). Relation:
+    add or remove one. Released: the comparison, computed from two noisy tables.
+    Sensitivity: 1 record in L2 for each: a record adds -1, 0 or 1 to the signed number
+    of records that one alone is right about, and 1 to one of two cells. Public inputs:
+    both models, their classes, all parameters. Not covered: as for `evaluate`.
 
     Examples
     --------
@@ -165,13 +179,32 @@ def compare(
     'first'
     """
     _validate.open_unit(confidence=confidence)
-    declared = {"signed": Measurement(SignedHits(), _SIGNED), "disagreements": Measurement(Disagreements(), _OTHERS)}
-    asked = _ask("comparison", [a, b], X, y, budget, declared, groups, ledger, partition, random_state)
+    declared = {
+        "signed": Measurement(SignedHits(), _SIGNED),
+        "disagreements": Measurement(Disagreements(), _OTHERS),
+    }
+    asked = _ask(
+        "comparison",
+        [a, b],
+        X,
+        y,
+        budget,
+        declared,
+        groups,
+        ledger,
+        partition,
+        random_state,
+    )
     # Of records that both are right or wrong about, only the number counts: it divides.
-    ((signed,), v_signed), ((differ, same), v) = asked.in_records("signed"), asked.in_records("disagreements")
+    ((signed,), v_signed), ((differ, same), v) = (
+        asked.in_records("signed"),
+        asked.in_records("disagreements"),
+    )
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return Comparison(
-        difference=estimate(intervals.difference(signed, v_signed, differ, same, v, z), (-1.0, 1.0)),
+        difference=estimate(
+            intervals.difference(signed, v_signed, differ, same, v, z), (-1.0, 1.0)
+        ),
         differ=estimate(intervals.ratio(differ, same, v, v, z)),
         n=number(intervals.count(differ + same, 2 * v, z)),
         unit=asked.guarantee.unit,
@@ -193,15 +226,17 @@ def choose(
 ) -> Choice:
     r"""Choose the classifier that is most often right on private test records, by the exponential mechanism.
 
-    The budget buys one choice, whatever the number of classifiers. Evaluate the chosen one on other records. Two are
-    chosen from as well as by `compare`, which also says by how much one is better.
+    The budget buys one choice, whatever the number of classifiers. Evaluate the chosen
+    one on other records. Two are chosen from as well as by `compare`, which also says
+    by how much one is better.
 
     Parameters
     ----------
     models : sequence of classifiers
         At least two, fitted, of the same classes, as for `evaluate`.
     X : array-like of shape (n_records, ...), or a tuple of such
-        Private records as all take them; a tuple is what each takes, such as tables of predictions.
+        Private records as all take them; a tuple is what each takes, such as tables of
+        predictions.
     y, groups, ledger, partition, random_state
         As for `evaluate`.
     budget : Budget
@@ -214,9 +249,11 @@ def choose(
 
     Notes
     -----
-    **Privacy.** Unit: one record, or one person with all records (`groups`). Relation: add or remove one. Released: the
-    position of the chosen model. Sensitivity: 1 of each model's number of right answers, which only grow when a record
-    is added. Public inputs: all models, their classes, all parameters. Not covered: how good the chosen model is.
+    **Privacy.** Unit: one record, or one person with all records (`groups`). Relation:
+    add or remove one. Released: the position of the chosen model. Sensitivity: 1 of
+    each model's number of right answers, which only grow when a record is added. Public
+    inputs: all models, their classes, all parameters. Not covered: how good the chosen
+    model is.
 
     Examples
     --------
@@ -228,11 +265,30 @@ def choose(
     2
     """
     if len(models) < 2:
-        raise ParameterError(f"must be at least two classifiers; got {len(models)}.", parameter="models")
+        raise ParameterError(
+            f"must be at least two classifiers; got {len(models)}.", parameter="models"
+        )
     declared = {"best": Measurement(MostHits(len(models)))}
-    asked = _ask("choice", models, X, y, budget, declared, groups, ledger, partition, random_state)
-    guarantee = replace(asked.guarantee, not_covered=(*asked.guarantee.not_covered, _CHOSEN))
-    return Choice(position=int(asked.answers["best"][0]), n_models=len(models), guarantee=guarantee)
+    asked = _ask(
+        "choice",
+        models,
+        X,
+        y,
+        budget,
+        declared,
+        groups,
+        ledger,
+        partition,
+        random_state,
+    )
+    guarantee = replace(
+        asked.guarantee, not_covered=(*asked.guarantee.not_covered, _CHOSEN)
+    )
+    return Choice(
+        position=int(asked.answers["best"][0]),
+        n_models=len(models),
+        guarantee=guarantee,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,7 +302,9 @@ class _Asked:
     def in_records(self, name: str) -> tuple[list[float], float]:
         """Return an answer in records, and the variance of the noise in each of its numbers."""
         unit = self.paid[name].measurement.query.unit
-        return (self.answers[name] / unit).tolist(), variance(self.paid[name].mechanism.noise_std, unit)
+        return (self.answers[name] / unit).tolist(), variance(
+            self.paid[name].mechanism.noise_std, unit
+        )
 
 
 def _ask(
@@ -266,26 +324,42 @@ def _ask(
         warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
     tables = X if isinstance(X, tuple) else (X,) * len(models)
     if len(tables) != len(models):
-        raise InputError(f"X must be one table for all models, or a tuple of one for each; got {len(tables)}.")
-    predictors = [predictor_of(model, table) for model, table in zip(models, tables, strict=True)]
+        raise InputError(
+            f"X must be one table for all models, or a tuple of one for each; got {len(tables)}."
+        )
+    predictors = [
+        predictor_of(model, table) for model, table in zip(models, tables, strict=True)
+    ]
     first = predictors[0]
     if any(one.several is not None for one in predictors):
-        raise ParameterError("must give one label a record; evaluate each model of several labels by itself.")
-    if any(sorted(map(str, one.classes)) != sorted(map(str, first.classes)) for one in predictors):
+        raise ParameterError(
+            "must give one label a record; evaluate each model of several labels by itself."
+        )
+    if any(
+        sorted(map(str, one.classes)) != sorted(map(str, first.classes))
+        for one in predictors
+    ):
         raise ParameterError("models must have the same classes.")
     if any(one.n != first.n for one in predictors):
         raise InputError("X must have the same records for all models.")
-    # All that follows from public values comes first: nothing is charged where something does not fit.
+    # All that follows from public values comes first: nothing is charged where
+    # something does not fit.
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((first.n, 0))
-    labels, ids = as_labels(y, shape), None if groups is None else checked_ids(groups, shape)
+    labels = as_labels(y, shape)
+    ids = None if groups is None else checked_ids(groups, shape)
     known = [Known.of(one.model, ledger, partition) for one in predictors]
-    guarantee = guarantee_of(budget, paid, predictors, ids is not None, random_state, known[0].choices)
-    names, digests = [type(one.model).__name__ for one in predictors], [one.sha256 for one in known]
+    guarantee = guarantee_of(
+        budget, paid, predictors, ids is not None, random_state, known[0].choices
+    )
+    names = [type(one.model).__name__ for one in predictors]
+    digests = [one.sha256 for one in known]
     recorded = {"models": names, "model_sha256": digests}
     guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
     with charged(entry), np.errstate(all="ignore"):
-        each = [Outcomes.of(labels, ids, one.classes, one.guesses()) for one in predictors]
+        each = [
+            Outcomes.of(labels, ids, one.classes, one.guesses()) for one in predictors
+        ]
         with Measure(paid, Rivals.of(each), random_state) as measure:
             answers = {one: measure(one) for one in declared}
     if ledger is not None and entry is not None:

@@ -65,7 +65,9 @@ class Estimate(Written):
     @classmethod
     def from_dict(cls, content: Any) -> Self:
         """Read what `to_dict` wrote."""
-        value, low, high = content["value"], float(content["low"]), float(content["high"])
+        value = content["value"]
+        low = float(content["low"])
+        high = float(content["high"])
         if not low <= (low if value is None else value) <= high:
             raise ValueError("an estimate lies outside of its interval")
         return cls(None if value is None else float(value), low, high)
@@ -73,12 +75,17 @@ class Estimate(Written):
     def __str__(self) -> str:
         if self.value is None and self.width >= 1:
             return CANNOT_TELL
-        # Shares have two digits, or three where the interval is that narrow; numbers of records have none.
+        # Shares have two digits, or three where the interval is that narrow; numbers of
+        # records have none.
         digits = 2 if max(abs(self.low), abs(self.high)) <= 1 else 0
         if digits and self.width < 0.02:
             digits = 3
         ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
-        return f"from {ends}" if self.value is None else f"{self.value:.{digits}f} ({ends})"
+        return (
+            f"from {ends}"
+            if self.value is None
+            else f"{self.value:.{digits}f} ({ends})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,9 @@ class Abstention(Written):
     answered: Estimate
 
     def __str__(self) -> str:
-        error, sure = (f"{100 * share:.4g} %" for share in (self.max_error, self.confidence))
+        error, sure = (
+            f"{100 * share:.4g} %" for share in (self.max_error, self.confidence)
+        )
         if self.min_confidence is None:
             return (
                 f"no confidence is known to keep the error at {error}: the model is too often wrong, or the test has "
@@ -177,18 +186,34 @@ class Abstention(Written):
         )
 
 
-def abstention(right: ArrayLike, wrong: ArrayLike, noise_std: float, max_error: float, confidence: float) -> Abstention:
+def abstention(
+    right: ArrayLike,
+    wrong: ArrayLike,
+    noise_std: float,
+    max_error: float,
+    confidence: float,
+) -> Abstention:
     """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
     _validate.open_unit(max_error=max_error, confidence=confidence)
-    h, m, v = np.asarray(right, np.float64), np.asarray(wrong, np.float64), noise_std**2
-    # The threshold is chosen by a test that holds for all of them at once; then its share of answers is estimated.
+    h = np.asarray(right, np.float64)
+    m = np.asarray(wrong, np.float64)
+    v = noise_std**2
+    # The threshold is chosen by a test that holds for all of them at once; then its
+    # share of answers is estimated.
     first = intervals.answered_from(h, m, v, max_error, confidence)
     if first is None:
         return Abstention(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
-    z, n = NormalDist().inv_cdf((1 + confidence) / 2), h + m
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    n = h + m
     noise = 2 * v * (len(n) - first), 2 * v * first
-    share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z) if first else (1.0, 1.0, 1.0)
-    return Abstention(CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share)))
+    share = (
+        intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z)
+        if first
+        else (1.0, 1.0, 1.0)
+    )
+    return Abstention(
+        CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +267,11 @@ class Together:
     def __str__(self) -> str:
         if self.mu is None:
             return f"what model and evaluation cost together is not known, since {self.reason}"
-        why = "the parts are disjoint, so the larger cost counts" if self.disjoint else "as if on the same records"
+        why = (
+            "the parts are disjoint, so the larger cost counts"
+            if self.disjoint
+            else "as if on the same records"
+        )
         return f"together with the model mu = {rounded_up(self.mu, 4)} ({why})"
 
 
@@ -250,8 +279,8 @@ class Together:
 class Evaluation(Written):
     """How good a classifier is on private test records, with intervals that cover sampling and noise.
 
-    Numbers are shares of records, or of persons where the evaluation had their ids: a person's records then count one
-    over their number each.
+    Numbers are shares of records, or of persons where the evaluation had their ids: a
+    person's records then count one over their number each.
 
     Parameters
     ----------
@@ -264,8 +293,8 @@ class Evaluation(Written):
     n : Estimate
         Number of test records, or persons, with a label in the class list.
     accuracy, balanced_accuracy : Estimate
-        Where a record has several labels: the share of records whose labels are all right, and no other is predicted;
-        and the mean recall of all labels.
+        Where a record has several labels: the share of records whose labels are all
+        right, and no other is predicted; and the mean recall of all labels.
     per_class : tuple of OfClass
         In the order of `classes`: always all of them.
     bands : tuple of OfBand
@@ -276,11 +305,13 @@ class Evaluation(Written):
     top_k_accuracy : Estimate, default=None
         Share of records whose label is among the `top_k` likeliest classes.
     confusions : tuple of Confusion, default=None
-        Pairs that are more than noise, the most frequent first; None where they were not asked for.
+        Pairs that are more than noise, the most frequent first; None where they were
+        not asked for.
     calibration_gap : Estimate, default=None
         Mean confidence minus accuracy.
     temperature : float, default=None
-        What to divide logits by, where the interval of the gap excludes 0. Chosen from these records.
+        What to divide logits by, where the interval of the gap excludes 0. Chosen from
+        these records.
     reliability : tuple of OfConfidence, default=None
     auroc : Estimate, default=None
         For two classes.
@@ -323,8 +354,9 @@ class Evaluation(Written):
     def threshold(self, max_error: float = 0.05) -> Abstention:
         """Return the least confidence at which at most `max_error` of the answers are wrong; it costs nothing more.
 
-        The bound holds with the confidence of this evaluation, for new records like those that were tested. Call it
-        for one error that was fixed before: the smallest of several is a choice by these records.
+        The bound holds with the confidence of this evaluation, for new records like
+        those that were tested. Call it for one error that was fixed before: the
+        smallest of several is a choice by these records.
 
         Parameters
         ----------
@@ -337,9 +369,17 @@ class Evaluation(Written):
             If the evaluation did not ask for ``"reliability"``.
         """
         if self.reliability is None:
-            raise ParameterError("needs an evaluation whose parts hold 'reliability'.", parameter="max_error")
-        right, wrong = ([getattr(one, name) for one in self.reliability] for name in ("right", "wrong"))
-        return abstention(right, wrong, self.reliability[0].noise_std, max_error, self.confidence)
+            raise ParameterError(
+                "needs an evaluation whose parts hold 'reliability'.",
+                parameter="max_error",
+            )
+        right, wrong = (
+            [getattr(one, name) for one in self.reliability]
+            for name in ("right", "wrong")
+        )
+        return abstention(
+            right, wrong, self.reliability[0].noise_std, max_error, self.confidence
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready; `from_dict` reads it back."""
@@ -349,40 +389,82 @@ class Evaluation(Written):
     def from_dict(cls, content: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote; ValueError, KeyError or TypeError for anything else."""
         if content["format"] != FORMAT:
-            raise ValueError(f"an evaluation of format {content['format']!r}; this version reads {FORMAT}")
+            raise ValueError(
+                f"an evaluation of format {content['format']!r}; this version reads {FORMAT}"
+            )
         values = {one.name: content[one.name] for one in fields(cls)}
-        for name in ("n", "accuracy", "balanced_accuracy", "top_k_accuracy", "calibration_gap", "auroc"):
-            values[name] = None if values[name] is None else Estimate.from_dict(values[name])
+        for name in (
+            "n",
+            "accuracy",
+            "balanced_accuracy",
+            "top_k_accuracy",
+            "calibration_gap",
+            "auroc",
+        ):
+            values[name] = (
+                None if values[name] is None else Estimate.from_dict(values[name])
+            )
         parts = {"per_class": OfClass, "bands": OfBand, "confusions": Confusion}
         parts |= {"reliability": OfConfidence, "thresholds": Threshold}
         for name, kind in parts.items():
-            values[name] = None if values[name] is None else tuple(_row(kind, row) for row in values[name])
+            values[name] = (
+                None
+                if values[name] is None
+                else tuple(_row(kind, row) for row in values[name])
+            )
         values["classes"] = tuple(values["classes"])
         values["guarantee"] = Guarantee.from_dict(values["guarantee"])
-        values["together"] = None if values["together"] is None else Together(**values["together"])
-        values["labels"] = None if values["labels"] is None else _row(OfLabels, values["labels"])
+        values["together"] = (
+            None if values["together"] is None else Together(**values["together"])
+        )
+        values["labels"] = (
+            None if values["labels"] is None else _row(OfLabels, values["labels"])
+        )
         if [one.label for one in values["per_class"]] != list(values["classes"]):
-            raise ValueError("an evaluation says something of every class, in their order")
+            raise ValueError(
+                "an evaluation says something of every class, in their order"
+            )
         return cls(**values)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is said of all records, as names and texts."""
-        labels, gap = self.labels, self.calibration_gap
+        labels = self.labels
+        gap = self.calibration_gap
         rows: list[tuple[str, Any]] = [(f"{self.counted} tested", f"about {self.n}")]
         if labels is None:
-            rows += [("accuracy", self.accuracy), (f"label in the best {self.top_k}", self.top_k_accuracy)]
-            rows += [("balanced accuracy", self.balanced_accuracy), ("AUROC", self.auroc)]
+            rows += [
+                ("accuracy", self.accuracy),
+                (f"label in the best {self.top_k}", self.top_k_accuracy),
+            ]
+            rows += [
+                ("balanced accuracy", self.balanced_accuracy),
+                ("AUROC", self.auroc),
+            ]
         else:
             most = f"the first {labels.max_labels} true and the likeliest {labels.max_labels} predicted count"
-            rows += [("F1, mean of all labels", labels.macro_f1), ("F1 of all labels together", labels.f1)]
-            rows += [("their precision", labels.precision), ("their recall", labels.recall)]
-            rows += [("mean recall of labels", self.balanced_accuracy), ("all labels right", self.accuracy)]
+            rows += [
+                ("F1, mean of all labels", labels.macro_f1),
+                ("F1 of all labels together", labels.f1),
+            ]
+            rows += [
+                ("their precision", labels.precision),
+                ("their recall", labels.recall),
+            ]
+            rows += [
+                ("mean recall of labels", self.balanced_accuracy),
+                ("all labels right", self.accuracy),
+            ]
             rows += [("labels of a record", most)]
         rows += [("confidence above accuracy", gap)]
         if self.temperature is not None:
-            mends = f"{self.temperature:.2g} would mend that; measure it on other records"
+            mends = (
+                f"{self.temperature:.2g} would mend that; measure it on other records"
+            )
             rows += [("  temperature", mends)]
-        rows += [(f"{one.label} taken for {one.predicted}", one.n) for one in self.confusions or ()]
+        rows += [
+            (f"{one.label} taken for {one.predicted}", one.n)
+            for one in self.confusions or ()
+        ]
         return [(name, str(value)) for name, value in rows if value is not None]
 
     def table(self) -> list[list[str]]:
@@ -390,24 +472,43 @@ class Evaluation(Written):
         shown = {"recall": "recall", "precision": "precision", "n": self.counted}
         if self.labels is not None:
             shown = {"f1": "F1", **shown}
-        names = [name for name in shown if any(getattr(one, name) is not None for one in self.per_class)]
-        rows = [[str(one.label), *(str(getattr(one, name)) for name in names)] for one in self.per_class]
+        names = [
+            name
+            for name in shown
+            if any(getattr(one, name) is not None for one in self.per_class)
+        ]
+        rows = [
+            [str(one.label), *(str(getattr(one, name)) for name in names)]
+            for one in self.per_class
+        ]
         return [["class", *(shown[name] for name in names)], *rows]
 
     def promise(self) -> list[tuple[str, str]]:
         """Return what it promises to the records that were tested, and what it costs with the model."""
         promise = words.in_short(self.guarantee)[:-1]
         if self.together is not None:
-            promise.append(("With the model", f"{str(self.together).removeprefix('together with the model ')}."))
+            promise.append(
+                (
+                    "With the model",
+                    f"{str(self.together).removeprefix('together with the model ')}.",
+                )
+            )
         return [*promise, ("Remember", _REMEMBER)]
 
     def __str__(self) -> str:
         lines = [f"{name:<28}{text}" for name, text in self.facts()]
-        lines += ["".join(f"{cell:<28}" for cell in row).rstrip() for row in self.table()[: _CLASSES_SHOWN + 1]]
+        lines += [
+            "".join(f"{cell:<28}" for cell in row).rstrip()
+            for row in self.table()[: _CLASSES_SHOWN + 1]
+        ]
         if len(self.per_class) > _CLASSES_SHOWN:
             lines.append(f"and {len(self.per_class) - _CLASSES_SHOWN} more classes")
-        lines.append(f"Each interval covers chance and noise, and holds with {100 * self.confidence:g} %.")
-        return "\n".join([*lines, *(f"{heading}: {text}" for heading, text in self.promise())])
+        lines.append(
+            f"Each interval covers chance and noise, and holds with {100 * self.confidence:g} %."
+        )
+        return "\n".join(
+            [*lines, *(f"{heading}: {text}" for heading, text in self.promise())]
+        )
 
 
 def _plain(value: Any) -> Any:

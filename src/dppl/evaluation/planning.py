@@ -1,7 +1,8 @@
 """How exactly a private evaluation will be able to say how good a classifier is, before any test record is read.
 
-A plan is the intervals of an evaluation whose noisy tables are as expected: it asks the same functions, so that a plan
-and an evaluation agree by construction. Class sizes fall in equal ratios, as in `plan_budget`.
+A plan is the intervals of an evaluation whose noisy tables are as expected: it asks the
+same functions, so that a plan and an evaluation agree by construction. Class sizes fall
+in equal ratios, as in `plan_budget`.
 """
 
 import math
@@ -14,7 +15,13 @@ from scipy.stats import norm
 from dppl import _validate
 from dppl._types import Float
 from dppl.errors import BudgetError, ParameterError
-from dppl.evaluation.intervals import KNOWN, balanced_accuracy, bands_of, each_class, ratio
+from dppl.evaluation.intervals import (
+    KNOWN,
+    balanced_accuracy,
+    bands_of,
+    each_class,
+    ratio,
+)
 from dppl.evaluation.measuring import measurements, variance
 from dppl.kernel.measure import calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
@@ -36,7 +43,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 # How often any class may be hidden where a plan still has a balanced accuracy.
 _HIDDEN = 0.05
 # Budgets that are searched; with the largest, only sampling is left.
-_LEAST_MU, _MOST_MU = 1e-4, 100.0
+_LEAST_MU = 1e-4
+_MOST_MU = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +62,11 @@ class EvaluationPlan:
     accuracy : float
         Half the expected width.
     recall, balanced_accuracy : float or None
-        Likewise, of the rarest class and of all. None if noise hides that at this budget.
+        Likewise, of the rarest class and of all. None if noise hides that at this
+        budget.
     known_from : int
-        About how many test records a class needs so that the noise does not hide its size.
+        About how many test records a class needs so that the noise does not hide its
+        size.
     """
 
     budget: Budget
@@ -70,7 +80,9 @@ class EvaluationPlan:
     balanced_accuracy: float | None
     known_from: int
 
-    def budget_for(self, half_width: float, number: Number = "accuracy") -> Budget | None:
+    def budget_for(
+        self, half_width: float, number: Number = "accuracy"
+    ) -> Budget | None:
         """Return the least budget at which a number is known this exactly, in the notion of the plan.
 
         Parameters
@@ -82,11 +94,13 @@ class EvaluationPlan:
         Returns
         -------
         Budget or None
-            None if no budget is enough, since chance in the choice of test records alone is wider.
+            None if no budget is enough, since chance in the choice of test records
+            alone is wider.
         """
         _validate.open_unit(half_width=half_width)
         _validate.one_of(get_args(Number), number=number)
-        sizes, z = class_sizes(self.n_classes, self.n_test, self.smallest), _quantile(self.confidence)
+        sizes = class_sizes(self.n_classes, self.n_test, self.smallest)
+        z = _quantile(self.confidence)
 
         def is_enough(mu: float) -> bool:
             half = _half_widths(mu, sizes, self.rate, z)[number]
@@ -94,8 +108,10 @@ class EvaluationPlan:
 
         if not is_enough(_MOST_MU):
             return None
-        # A width shrinks as the budget grows, so halving the logarithm of mu finds the least that is enough.
-        low, high = math.log(_LEAST_MU), math.log(_MOST_MU)
+        # A width shrinks as the budget grows, so halving the logarithm of mu finds the
+        # least that is enough.
+        low = math.log(_LEAST_MU)
+        high = math.log(_MOST_MU)
         while high - low > 0.001:
             middle = (low + high) / 2
             low, high = (low, middle) if is_enough(math.exp(middle)) else (middle, high)
@@ -111,7 +127,11 @@ class EvaluationPlan:
             for number in WORDS:
                 budget = self.budget_for(width, number)
                 needed[str(width)][number] = budget and budget.to_dict()
-        return asdict(self) | {"budget": self.budget.to_dict(), "needed": needed, "sentences": self.sentences()}
+        return asdict(self) | {
+            "budget": self.budget.to_dict(),
+            "needed": needed,
+            "sentences": self.sentences(),
+        }
 
     def table(self) -> list[tuple[str, ...]]:
         """Return a row for each number: its name, half its width, and the budgets that `USUAL_WIDTHS` need."""
@@ -120,7 +140,9 @@ class EvaluationPlan:
             half: float | None = getattr(self, number)
             needed = [self.budget_for(width, number) for width in USUAL_WIDTHS]
             shown = ("more records" if one is None else _first(one) for one in needed)
-            rows.append((words, "cannot tell" if half is None else f"±{half:.3f}", *shown))
+            rows.append(
+                (words, "cannot tell" if half is None else f"±{half:.3f}", *shown)
+            )
         return rows
 
     @staticmethod
@@ -165,9 +187,11 @@ def plan_evaluation(
     n_classes : int
         Number of classes, at least 2.
     n_test : int
-        A guess of the number of test records, at least one per class; of persons if the evaluation has their ids.
+        A guess of the number of test records, at least one per class; of persons if the
+        evaluation has their ids.
     smallest : int, default=None
-        A guess of the number of test records of the rarest class. None assumes that all classes are equally frequent.
+        A guess of the number of test records of the rarest class. None assumes that all
+        classes are equally frequent.
     rate : float, default=0.8
         A guess of the accuracy.
     confidence : float, default=0.9
@@ -180,8 +204,9 @@ def plan_evaluation(
 
     Notes
     -----
-    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no private record is read. Public
-    inputs: all. Not covered: a number that was counted in private records; guess it.
+    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no
+    private record is read. Public inputs: all. Not covered: a number that was counted
+    in private records; guess it.
 
     Examples
     --------
@@ -193,15 +218,25 @@ def plan_evaluation(
     >>> plan.budget_for(0.005) is None  # chance alone is wider
     True
     """
-    _validate.positive_integer(n_classes=n_classes, n_test=n_test, smallest=1 if smallest is None else smallest)
+    _validate.positive_integer(
+        n_classes=n_classes, n_test=n_test, smallest=1 if smallest is None else smallest
+    )
     _validate.open_unit(rate=rate, confidence=confidence)
-    for name, value, bound in (("n_classes", n_classes, 2), ("n_test", n_test, n_classes * (smallest or 1))):
+    for name, value, bound in (
+        ("n_classes", n_classes, 2),
+        ("n_test", n_test, n_classes * (smallest or 1)),
+    ):
         if value < bound:
-            raise ParameterError(f"must be at least {bound}; got {value!r}.", parameter=name)
+            raise ParameterError(
+                f"must be at least {bound}; got {value!r}.", parameter=name
+            )
     if isinstance(budget, PureDP):
-        raise BudgetError("an evaluation adds Gaussian noise, which pure DP does not allow; add a delta.")
+        raise BudgetError(
+            "an evaluation adds Gaussian noise, which pure DP does not allow; add a delta."
+        )
     n_test, smallest = int(n_test), int(smallest or n_test // n_classes)
-    mu, sizes = budget.gaussian_allowance().mu, class_sizes(n_classes, n_test, smallest)
+    mu = budget.gaussian_allowance().mu
+    sizes = class_sizes(n_classes, n_test, smallest)
     halves = _half_widths(mu, sizes, rate, _quantile(confidence))
     return EvaluationPlan(
         budget=budget,
@@ -213,7 +248,9 @@ def plan_evaluation(
         accuracy=halves["accuracy"] or 0.5,
         recall=halves["recall"],
         balanced_accuracy=halves["balanced_accuracy"],
-        known_from=math.ceil(_known_from(math.sqrt(2 * _variances(mu, n_classes)["classes"]), n_classes)),
+        known_from=math.ceil(
+            _known_from(math.sqrt(2 * _variances(mu, n_classes)["classes"]), n_classes)
+        ),
     )
 
 
@@ -230,7 +267,10 @@ def _quantile(confidence: float) -> float:
 def _variances(mu: float, n_classes: int) -> dict[str, float]:
     """Return the variance of the noise in a cell of each table, in records."""
     declared = calibrated(GaussianDP(mu), measurements(n_classes), ADD_REMOVE)
-    return {name: variance(one.mechanism.noise_std, one.measurement.query.unit) for name, one in declared.items()}
+    return {
+        name: variance(one.mechanism.noise_std, one.measurement.query.unit)
+        for name, one in declared.items()
+    }
 
 
 def _known_from(error: float, n_classes: int) -> float:
@@ -240,20 +280,35 @@ def _known_from(error: float, n_classes: int) -> float:
     return float(half + np.sqrt(half**2 - error**2 * (KNOWN**2 - q**2)))
 
 
-def _half_widths(mu: float, sizes: Float, rate: float, z: float) -> dict[Number, float | None]:
+def _half_widths(
+    mu: float, sizes: Float, rate: float, z: float
+) -> dict[Number, float | None]:
     """Return half the width of each interval, where hits and misses are as expected; None for [0, 1]."""
-    n, smallest, n_classes = sizes.sum(), sizes[0], len(sizes)
+    n = sizes.sum()
+    smallest = sizes[0]
+    n_classes = len(sizes)
     v = _variances(mu, n_classes)
     error = math.sqrt(2 * v["classes"])  # of a size, which is the sum of two cells
-    # Noise in the sizes as on average, the same for every call, and in no order that sizes have.
+    # Noise in the sizes as on average, the same for every call, and in no order that
+    # sizes have.
     noisy = sizes + error * norm.ppf((np.arange(n_classes) + 0.5) * _GOLDEN % 1)
-    bands, of_bands = (each_class(n_classes), "classes") if "bands" not in v else (bands_of(noisy, error), "bands")
+    bands, of_bands = (
+        (each_class(n_classes), "classes")
+        if "bands" not in v
+        else (bands_of(noisy, error), "bands")
+    )
     # Hits and misses of each band, if every class is as often right.
-    table = np.outer([rate, 1 - rate], np.bincount(bands.of_class, bands.weights * sizes))
+    table = np.outer(
+        [rate, 1 - rate], np.bincount(bands.of_class, bands.weights * sizes)
+    )
     intervals: dict[Number, Any] = {
         "accuracy": ratio(rate * n, (1 - rate) * n, v["totals"], 2 * v["totals"], z),
-        "recall": ratio(rate * smallest, (1 - rate) * smallest, v["classes"], v["classes"], z),
-        "balanced_accuracy": balanced_accuracy(table, v[of_bands], bands, noisy, error, z),
+        "recall": ratio(
+            rate * smallest, (1 - rate) * smallest, v["classes"], v["classes"], z
+        ),
+        "balanced_accuracy": balanced_accuracy(
+            table, v[of_bands], bands, noisy, error, z
+        ),
     }
     halves = {name: float(high - low) / 2 for name, (_, low, high) in intervals.items()}
     if smallest < _known_from(error, n_classes):

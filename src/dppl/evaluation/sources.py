@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 
 from dppl.errors import InputError
 from dppl.estimators import EmbeddingClassifier
-from dppl.evaluation.predicting import ONE_BY_ONE, Predictor, predictor_of, several_labels
+from dppl.evaluation.predicting import (
+    ONE_BY_ONE,
+    Predictor,
+    predictor_of,
+    several_labels,
+)
 from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
 from dppl.io.pipeline import embed_windows
@@ -36,40 +41,57 @@ def predictor_of_source(
     def singly(rows: Any) -> Iterator[Guesses]:
         # Networks may round a record differently in another batch.
         for place in range(len(rows)):
-            table = np.asarray(classify(rows[place : place + 1]).probabilities, np.float64)
+            table = np.asarray(
+                classify(rows[place : place + 1]).probabilities, np.float64
+            )
             yield Guesses(table.argmax(axis=1), table)
 
     def guesses() -> Iterator[Guesses]:
         left = n
         for window in embed_windows(source, encoder, progress=progress):
             usable = np.array(window.usable, bool)
-            # A record that cannot be embedded keeps -1 and probabilities of 0: a miss, like any other.
-            predicted, table = np.full(len(usable), -1, np.intp), np.zeros((len(usable), n_classes))
+            # A record that cannot be embedded keeps -1 and probabilities of 0: a miss,
+            # like any other.
+            predicted = np.full(len(usable), -1, np.intp)
+            table = np.zeros((len(usable), n_classes))
             left -= len(usable)
             if left < 0:
                 break
             if window.rows:
                 rows = np.stack(window.rows)
-                some = list(singly(rows) if isinstance(model, Finetuned) else predictor_of(model, rows).guesses())
+                some = list(
+                    singly(rows)
+                    if isinstance(model, Finetuned)
+                    else predictor_of(model, rows).guesses()
+                )
                 predicted[usable] = np.concatenate([one.predicted for one in some])
                 table[usable] = np.concatenate([np.asarray(one.table) for one in some])
             yield Guesses(predicted, table)
         if left:
-            raise InputError("the records must not change while they are read; they did; evaluate again.")
+            raise InputError(
+                "the records must not change while they are read; they did; evaluate again."
+            )
 
-    # What is assumed is known before a record is read: from a row of zeros, by the way that all rows will go.
+    # What is assumed is known before a record is read: from a row of zeros, by the way
+    # that all rows will go.
     if isinstance(model, Finetuned):
         assumption = ONE_BY_ONE
     else:
-        assumption = predictor_of(model, np.zeros((1, encoder.dimension), np.float32)).assumption
-    several, mixes = several_labels(model), not encoder.fingerprint.row_independent
-    return Predictor(model, model.classes_, n, several is None, assumption, guesses, mixes, several)
+        assumption = predictor_of(
+            model, np.zeros((1, encoder.dimension), np.float32)
+        ).assumption
+    several = several_labels(model)
+    mixes = not encoder.fingerprint.row_independent
+    return Predictor(
+        model, model.classes_, n, several is None, assumption, guesses, mixes, several
+    )
 
 
 def labels_and_persons(source: Source) -> tuple[Column, Column]:
     """Return the label of every record of a source and whose it is, None where that is missing; nothing is embedded."""
     columns = [(record.label, record.person) for record in source]
-    labels, persons = np.empty(len(columns), object), np.empty(len(columns), object)
+    labels = np.empty(len(columns), object)
+    persons = np.empty(len(columns), object)
     labels[:], persons[:] = ([row[place] for row in columns] for place in range(2))
     return labels, persons
 

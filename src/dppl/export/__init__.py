@@ -1,6 +1,7 @@
 """Released models in the formats of others: ONNX, PyTorch, and a folder for a model hub.
 
-An export is computed from what was released, and so costs nothing. It holds the guarantee of the model.
+An export is computed from what was released, and so costs nothing. It holds the
+guarantee of the model.
 """
 
 import lazy_loader as lazy

@@ -31,17 +31,20 @@ def save(
     Parameters
     ----------
     model : EmbeddingClassifier, PrivateClassifier, PrivateSearch or str
-        Fitted; or for ``"onnx"`` the URI of an encoder of texts that torch computes, such as ``"minilm"``. Its file is
-        the encoder ``onnx:FILE``, which needs no torch. It computes the same up to rounding but not to the last bit, so
-        it is another encoder: a model that predicts with it was fitted with it.
+        Fitted; or for ``"onnx"`` the URI of an encoder of texts that torch computes,
+        such as ``"minilm"``. Its file is the encoder ``onnx:FILE``, which needs no
+        torch. It computes the same up to rounding but not to the last bit, so it is
+        another encoder: a model that predicts with it was fitted with it.
     path : path
         A file, or for ``"hf"`` a folder.
     to : {"onnx", "torch", "hf"}
         What `to_onnx`, `to_torch` (as a file of `torch.export`) or `to_hub` make.
     encoder : path, default=None
-        For ``"onnx"``: the model's encoder as an ONNX file, to be put before the classifier.
+        For ``"onnx"``: the model's encoder as an ONNX file, to be put before the
+        classifier.
     license : str, default=None
-        For ``"hf"``: the licence of the model, such as ``"apache-2.0"``. None says that it is unknown.
+        For ``"hf"``: the licence of the model, such as ``"apache-2.0"``. None says that
+        it is unknown.
     overwrite : bool, default=False
         Whether existing files may be replaced.
 
@@ -52,36 +55,55 @@ def save(
     MissingExtra
         If a package that writes it is not installed.
     InputError
-        If the model cannot be written in it, or what is read back embeds some fixed texts otherwise.
+        If the model cannot be written in it, or what is read back embeds some fixed
+        texts otherwise.
     FileExistsError
         If a file exists and `overwrite` is False.
     """
     _validate.one_of(TARGETS, to=to)
     if isinstance(model, str):
         if to != "onnx" or encoder is not None or license is not None:
-            raise ParameterError("must be 'onnx' for an encoder, without other options.", parameter="to")
+            raise ParameterError(
+                "must be 'onnx' for an encoder, without other options.", parameter="to"
+            )
         from dppl.export.onnx import encoder_to_bytes
 
         write_atomically(path, encoder_to_bytes(model), overwrite=overwrite)
         return
     if encoder is not None and to != "onnx":
-        raise ParameterError("goes with the format onnx; leave it out.", parameter="encoder")
+        raise ParameterError(
+            "goes with the format onnx; leave it out.", parameter="encoder"
+        )
     if license is not None and to != "hf":
-        raise ParameterError("goes with the format hf, for its card; leave it out.", parameter="license")
+        raise ParameterError(
+            "goes with the format hf, for its card; leave it out.", parameter="license"
+        )
     if to == "hf":
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
-    from dppl.export import onnx, torch  # here, so that help texts name the formats at once
+    from dppl.export import (
+        onnx,
+        torch,
+    )  # here, so that help texts name the formats at once
 
-    content = onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
+    content = (
+        onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
+    )
     write_atomically(path, content, overwrite=overwrite)
 
 
-def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False) -> None:
+def to_hub(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    license: str = "unknown",
+    overwrite: bool = False,
+) -> None:
     """Write a folder to upload to a model hub such as Hugging Face's.
 
-    It holds ``model.safetensors``, which is the model file that `dppl.load` reads; ``config.json`` with the classes as
-    hubs read them (``id2label``) and the whole guarantee; and ``README.md``, the model card.
+    It holds ``model.safetensors``, which is the model file that `dppl.load` reads;
+    ``config.json`` with the classes as hubs read them (``id2label``) and the whole
+    guarantee; and ``README.md``, the model card.
 
     Parameters
     ----------
@@ -101,7 +123,8 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     """
     from dppl.export.scorer import fitted, statement  # here, as above
 
-    model, place = fitted(model), Path(folder)
+    model = fitted(model)
+    place = Path(folder)
     place.mkdir(exist_ok=True)
     taken = next((name for name in FILES if (place / name).exists()), None)
     if taken is not None and not overwrite:

@@ -24,11 +24,21 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
-# Of the graphs that start from rows, and the least to which an encoder's graph is raised: sums take axes as inputs.
-_OPSET, _LEAST_OPSET, _IR = 17, 13, 8
+# Of the graphs that start from rows, and the least to which an encoder's graph is
+# raised: sums take axes as inputs.
+_OPSET = 17
+_LEAST_OPSET = 13
+_IR = 8
 _PREFIX = "dppl/"
-# Short, odd, empty, of one window, and of several: every branch of tokenizer, padding and windows is taken.
-_TEXTS = ("card", "", "Schöne Grüße, 你好!\n\t\N{WAVING HAND SIGN}", PUBLIC, PUBLIC * 30)
+# Short, odd, empty, of one window, and of several: every branch of tokenizer, padding
+# and windows is taken.
+_TEXTS = (
+    "card",
+    "",
+    "Schöne Grüße, 你好!\n\t\N{WAVING HAND SIGN}",
+    PUBLIC,
+    PUBLIC * 30,
+)
 _ROUNDING = 1e-4  # of the largest coordinate
 
 
@@ -40,15 +50,18 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
     model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
         Fitted.
     encoder : path, default=None
-        The model's encoder as an ONNX file, as ``onnx:FILE`` loads it, to be put before the classifier.
+        The model's encoder as an ONNX file, as ``onnx:FILE`` loads it, to be put before
+        the classifier.
 
     Returns
     -------
     onnx.ModelProto
-        The input is ``rows``, float32 of shape (n, n_features), or else the inputs of the encoder, of prepared images
-        or tokens. The outputs are ``label`` (n,), ``scores`` and ``probabilities`` (n, n_classes), in float64. For
-        rows without a direction (NaN, infinity, only zeros) scores and probabilities are NaN, and the label is empty;
-        for integers the label is the smallest of 64 bits, for other numbers NaN. The metadata hold the guarantee.
+        The input is ``rows``, float32 of shape (n, n_features), or else the inputs of
+        the encoder, of prepared images or tokens. The outputs are ``label`` (n,),
+        ``scores`` and ``probabilities`` (n, n_classes), in float64. For rows without a
+        direction (NaN, infinity, only zeros) scores and probabilities are NaN, and the
+        label is empty; for integers the label is the smallest of 64 bits, for other
+        numbers NaN. The metadata hold the guarantee.
 
     Raises
     ------
@@ -63,7 +76,9 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
     graph = _Graph(onnx)
     said = statement(model)
     if encoder is None:
-        rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["n", scorer.n_features])
+        rows = onnx.helper.make_tensor_value_info(
+            "rows", onnx.TensorProto.FLOAT, ["n", scorer.n_features]
+        )
         made = onnx.helper.make_model(
             onnx.helper.make_graph([], "dppl", [rows], []),
             opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
@@ -76,10 +91,14 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
         loaded = _load_encoder(path, model)
         said["preprocessing"] = loaded.fingerprint.preprocessing
         made = onnx.load(str(path))
-        opset = next(one.version for one in made.opset_import if one.domain in ("", "ai.onnx"))
+        opset = next(
+            one.version for one in made.opset_import if one.domain in ("", "ai.onnx")
+        )
         if opset < _LEAST_OPSET:
             made = onnx.version_converter.convert_version(made, _OPSET)
-        features = graph.pooled_items(made.graph, *output_of(path), texts=loaded.modality == "text")
+        features = graph.pooled_items(
+            made.graph, *output_of(path), texts=loaded.modality == "text"
+        )
     graph.classify(features, scorer)
     made.graph.node.extend(graph.nodes)
     made.graph.initializer.extend(graph.constants)
@@ -97,7 +116,9 @@ def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> by
     """Return `to_onnx` as a file, which has at most 2 GB."""
     made = to_onnx(model, encoder=encoder)
     if made.ByteSize() >= 2**31:
-        raise InputError("an ONNX file has at most 2 GB, and this encoder has more; export the classifier alone.")
+        raise InputError(
+            "an ONNX file has at most 2 GB, and this encoder has more; export the classifier alone."
+        )
     content: bytes = made.SerializeToString(deterministic=True)
     return content
 
@@ -107,13 +128,21 @@ def encoder_to_bytes(uri: str) -> bytes:
     onnx = optional("onnx", "onnx", "export")
     optional("onnxruntime", "onnxruntime", "onnx")
     adapter = load_adapter(uri, "cpu")
-    if not isinstance(adapter, TextAdapter) or adapter.stated is None or not isinstance(adapter.compute, FrozenModel):
+    if (
+        not isinstance(adapter, TextAdapter)
+        or adapter.stated is None
+        or not isinstance(adapter.compute, FrozenModel)
+    ):
         raise ParameterError(
             f"must be an encoder of texts that torch computes, such as minilm, st:NAME or hf:NAME; got {uri}.",
             parameter="model",
         )
     tokens, _ = adapter.pieces(adapter.prepare(_TEXTS[0]))[0]
-    made = onnx.load_from_string(adapter.compute.to_onnx(adapter.arrays([tokens, tokens], adapter.shape_of(tokens))))
+    made = onnx.load_from_string(
+        adapter.compute.to_onnx(
+            adapter.arrays([tokens, tokens], adapter.shape_of(tokens))
+        )
+    )
     made.metadata_props.add(key="dppl", value=json.dumps(adapter.stated()))
     content: bytes = made.SerializeToString(deterministic=True)
     expected = FixedShapeEncoder(adapter, uri, trial=False).encode(_TEXTS)
@@ -132,10 +161,18 @@ def encoder_to_bytes(uri: str) -> bytes:
 def _load_encoder(path: Path, model: EmbeddingClassifier) -> Encoder:
     """Load an encoder, and check that it is the model's as far as the model says."""
     # Options of the model's encoder say how long texts may be, which the file does not.
-    place, mark, options = ("" if model.encoder_ is None else Fingerprint.parse(model.encoder_).uri).partition("?")
-    loaded = load_encoder(f"onnx:{path}{mark}{options}" if place.startswith("onnx:") else f"onnx:{path}")
-    if model.encoder_ is not None and not loaded.fingerprint.same_function(Fingerprint.parse(model.encoder_)):
-        raise InputError(f"{path} is not the encoder that the model was fitted with, or is prepared for otherwise.")
+    place, mark, options = (
+        "" if model.encoder_ is None else Fingerprint.parse(model.encoder_).uri
+    ).partition("?")
+    loaded = load_encoder(
+        f"onnx:{path}{mark}{options}" if place.startswith("onnx:") else f"onnx:{path}"
+    )
+    if model.encoder_ is not None and not loaded.fingerprint.same_function(
+        Fingerprint.parse(model.encoder_)
+    ):
+        raise InputError(
+            f"{path} is not the encoder that the model was fitted with, or is prepared for otherwise."
+        )
     if loaded.dimension != model.n_features_in_:
         raise InputError(
             f"{path} gives {loaded.dimension} features, but the model expects {model.n_features_in_}; name the encoder "
@@ -180,59 +217,101 @@ class _Graph:
         """Append a node."""
         output = f"{_PREFIX}{len(self.nodes)}"
         names = [one if isinstance(one, str) else one.name for one in inputs]
-        self.nodes.append(self._onnx.helper.make_node(kind, names, [output], name=output, **attributes))
+        self.nodes.append(
+            self._onnx.helper.make_node(
+                kind, names, [output], name=output, **attributes
+            )
+        )
         return _Value(self, output)
 
-    def output(self, name: str, element: str, shape: list[Any], kind: str, *inputs: _Value, **attributes: Any) -> None:
+    def output(
+        self,
+        name: str,
+        element: str,
+        shape: list[Any],
+        kind: str,
+        *inputs: _Value,
+        **attributes: Any,
+    ) -> None:
         """Append a node whose output is one of the graph."""
         self.node(kind, *inputs, **attributes)
         self.nodes[-1].output[0] = name
-        types, make = self._onnx.TensorProto, self._onnx.helper.make_tensor_value_info
+        types = self._onnx.TensorProto
+        make = self._onnx.helper.make_tensor_value_info
         self.outputs.append(make(name, getattr(types, element), shape))
 
     def constant(self, name: str, value: Any) -> _Value:
         """Append a tensor, of which a graph has one by each name."""
-        name, array = f"{_PREFIX}{name}", np.asarray(value)
+        name = f"{_PREFIX}{name}"
+        array = np.asarray(value)
         if name not in [one.name for one in self.constants]:
-            texts = array.astype(object) if array.dtype.kind == "U" else np.ascontiguousarray(array)
-            self.constants.append(self._onnx.numpy_helper.from_array(texts.reshape(array.shape), name))
+            texts = (
+                array.astype(object)
+                if array.dtype.kind == "U"
+                else np.ascontiguousarray(array)
+            )
+            self.constants.append(
+                self._onnx.numpy_helper.from_array(texts.reshape(array.shape), name)
+            )
         return _Value(self, name)
 
     def cast(self, value: _Value | str, kind: str) -> _Value:
         return self.node("Cast", value, to=getattr(self._onnx.TensorProto, kind))
 
-    def pooled_items(self, graph: Any, output: str, pooling: str, *, texts: bool) -> _Value:
+    def pooled_items(
+        self, graph: Any, output: str, pooling: str, *, texts: bool
+    ) -> _Value:
         """Return what an encoder's output is as one row an item, up to its length, which the classifier ignores."""
         if pooling == "none":
             return self.cast(self.node("Flatten", output, axis=1), "DOUBLE")
-        rank = next(len(one.type.tensor_type.shape.dim) for one in graph.output if one.name == output)
+        rank = next(
+            len(one.type.tensor_type.shape.dim)
+            for one in graph.output
+            if one.name == output
+        )
         wide = self.cast(output, "DOUBLE")
         if pooling == "cls":
-            return self.node("Gather", wide, self.constant("first", np.int64(0)), axis=1)
+            return self.node(
+                "Gather", wide, self.constant("first", np.int64(0)), axis=1
+            )
         if not texts:
             return self._sum(wide, [2, 3] if rank == 4 else [1], keepdims=0)
-        # Sums over tokens stand for means, because the classifier scales rows to length 1.
+        # Sums over tokens stand for means, because the classifier scales rows to length
+        # 1.
         mask = "attention_mask"
-        if mask not in [one.name for one in graph.input]:  # the encoder does not ask for it, but its rows are padded
-            make, kind = self._onnx.helper.make_tensor_value_info, self._onnx.TensorProto.INT64
+        if mask not in [
+            one.name for one in graph.input
+        ]:  # the encoder does not ask for it, but its rows are padded
+            make = self._onnx.helper.make_tensor_value_info
+            kind = self._onnx.TensorProto.INT64
             graph.input.append(make(mask, kind, ["n", "length"]))
-        weights = self.node("Unsqueeze", self.cast(mask, "DOUBLE"), self.constant("last", [2]))
+        weights = self.node(
+            "Unsqueeze", self.cast(mask, "DOUBLE"), self.constant("last", [2])
+        )
         return self._sum(wide * weights, [1], keepdims=0)
 
     def classify(self, rows: _Value, scorer: Scorer) -> None:
         """Append the classifier."""
-        classes, shape = scorer.classes, ["n", len(scorer.classes)]
+        classes = scorer.classes
+        shape = ["n", len(scorer.classes)]
         scores = scorer.scores(rows, self)
         logits = scores * self.constant("sharpness", scorer.sharpness)
         # Texts, integers (truth values as 0 and 1) or other numbers.
-        element, dtype, missing = {"U": ("STRING", None, ""), "f": ("DOUBLE", np.float64, np.nan)}.get(
-            classes.dtype.kind, ("INT64", np.int64, np.iinfo(np.int64).min)
-        )
+        element, dtype, missing = {
+            "U": ("STRING", None, ""),
+            "f": ("DOUBLE", np.float64, np.nan),
+        }.get(classes.dtype.kind, ("INT64", np.int64, np.iinfo(np.int64).min))
         names = classes if dtype is None else classes.astype(dtype)
-        best = self.node("Gather", self.constant("classes", names), self.node("ArgMax", scores, axis=1, keepdims=0))
+        best = self.node(
+            "Gather",
+            self.constant("classes", names),
+            self.node("ArgMax", scores, axis=1, keepdims=0),
+        )
         score = self.node("Gather", scores, self.constant("first", np.int64(0)), axis=1)
         none = self.constant("no_label", np.array(missing, names.dtype))
-        self.output("label", element, ["n"], "Where", self.node("IsNaN", score), none, best)
+        self.output(
+            "label", element, ["n"], "Where", self.node("IsNaN", score), none, best
+        )
         self.output("scores", "DOUBLE", shape, "Identity", scores)
         self.output("probabilities", "DOUBLE", shape, "Softmax", logits, axis=1)
 
@@ -245,14 +324,22 @@ class _Graph:
     def pooled(self, rows: _Value, dim: int, pool: int) -> _Value:
         bounds = (self.constant(f"at{at}", [at]) for at in (0, dim * pool, 1))
         kept = self.node("Slice", rows, *bounds)
-        return self._sum(self.node("Reshape", kept, self.constant("pools", [0, dim, pool])), [2], keepdims=0)
+        return self._sum(
+            self.node("Reshape", kept, self.constant("pools", [0, dim, pool])),
+            [2],
+            keepdims=0,
+        )
 
     def maximum(self, one: _Value, other: _Value) -> _Value:
         return self.node("Max", one, other)
 
     def logaddexp(self, one: _Value, other: _Value) -> _Value:
-        above = self.node("Exp", self.node("Neg", self.node("Abs", one - other))) + self.constant("one", 1.0)
+        above = self.node(
+            "Exp", self.node("Neg", self.node("Abs", one - other))
+        ) + self.constant("one", 1.0)
         return self.node("Max", one, other) + self.node("Log", above)
 
     def _sum(self, value: _Value, axes: list[int], keepdims: int) -> _Value:
-        return self.node("ReduceSum", value, self.constant(f"axes{axes}", axes), keepdims=keepdims)
+        return self.node(
+            "ReduceSum", value, self.constant(f"axes{axes}", axes), keepdims=keepdims
+        )

@@ -24,10 +24,11 @@ def to_torch(model: Any) -> Any:
     Returns
     -------
     torch.nn.Module
-        Maps a floating tensor of shape (n, n_features) to logits of shape (n, n_classes), float64: the scores of
-        `decision_function` times ``sharpness``, whose softmax is `predict_proba`. Rows without a direction (NaN,
-        infinity, only zeros) have NaN. Its ``classes`` are the labels in the order of the columns, and ``statement`` is
-        the guarantee with what else is known of the model.
+        Maps a floating tensor of shape (n, n_features) to logits of shape (n,
+        n_classes), float64: the scores of `decision_function` times ``sharpness``,
+        whose softmax is `predict_proba`. Rows without a direction (NaN, infinity, only
+        zeros) have NaN. Its ``classes`` are the labels in the order of the columns, and
+        ``statement`` is the guarantee with what else is known of the model.
 
     Raises
     ------
@@ -49,9 +50,15 @@ def to_bytes(model: Any) -> bytes:
     torch = optional("torch", "torch", "torch")
     module = to_torch(model)
     example = torch.ones(2, module.n_features)
-    program = torch.export.export(module, (example,), dynamic_shapes={"rows": {0: torch.export.Dim("n_rows")}})
+    program = torch.export.export(
+        module, (example,), dynamic_shapes={"rows": {0: torch.export.Dim("n_rows")}}
+    )
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={STATEMENT: json.dumps(module.statement, allow_nan=False)})
+    torch.export.save(
+        program,
+        file,
+        extra_files={STATEMENT: json.dumps(module.statement, allow_nan=False)},
+    )
     return file.getvalue()
 
 
@@ -63,13 +70,19 @@ def _module_class() -> Any:
     class ExportedClassifier(torch.nn.Module):  # type: ignore[misc, name-defined]
         """Runs `dppl.export.scorer.Scorer`; also holds what that asks of torch."""
 
-        maximum, logaddexp = staticmethod(torch.maximum), staticmethod(torch.logaddexp)
+        maximum = staticmethod(torch.maximum)
+        logaddexp = staticmethod(torch.logaddexp)
 
         def __init__(self, scorer: Scorer, said: dict[str, Any]) -> None:
             super().__init__()
-            self.scorer, self.n_features, self.sharpness = scorer, scorer.n_features, scorer.sharpness
-            self.classes, self.statement = scorer.classes.tolist(), said
-            self.forward(torch.ones(1, self.n_features))  # which registers the constants
+            self.scorer = scorer
+            self.n_features = scorer.n_features
+            self.sharpness = scorer.sharpness
+            self.classes = scorer.classes.tolist()
+            self.statement = said
+            self.forward(
+                torch.ones(1, self.n_features)
+            )  # which registers the constants
 
         def forward(self, rows: Any) -> Any:
             """Return logits."""

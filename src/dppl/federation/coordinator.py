@@ -1,9 +1,10 @@
 """The counter over institutions: it asks each of them what a method asks, checks the answers, and adds them up.
 
-It holds no record and no secret. Every answer has its institution's noise already, so what a coordinator learns, and
-whoever listens, costs no more than the published model does. Its folder is for going on after a stop: of the asks that
-were answered it has the sums, and an ask that was under way is asked again, whose answer comes from the disk of the
-institution that gave it.
+It holds no record and no secret. Every answer has its institution's noise already, so
+what a coordinator learns, and whoever listens, costs no more than the published model
+does. Its folder is for going on after a stop: of the asks that were answered it has the
+sums, and an ask that was under way is asked again, whose answer comes from the disk of
+the institution that gave it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from dppl._metadata import ENCODER, NOT_COVERED
 from dppl.errors import EngineError, ParameterError
 from dppl.estimators.plan import ROWS_MIX, Plan, of_holders
 from dppl.federation.journal import Journal
-from dppl.federation.plan import Message, Refusal, answer_to, identity, made_up_record, plan_bytes, question
+from dppl.federation.plan import (
+    Message,
+    Refusal,
+    answer_to,
+    identity,
+    made_up_record,
+    plan_bytes,
+    question,
+)
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.queries import ADD_REMOVE
@@ -34,7 +43,8 @@ Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
 Value = TypeVar("Value")
 
-# Standard deviations beyond its expected length that noise may have: exceeded with probability e^-50 at most.
+# Standard deviations beyond its expected length that noise may have: exceeded with
+# probability e^-50 at most.
 _MARGIN = 10.0
 _LARGEST_SUM = 2.0**62
 
@@ -84,19 +94,21 @@ class Federation:
     transport : Transport
         The way to them.
     state : path, default=None
-        Folder of a fit, from which it goes on after a stop. None keeps nothing, and a fit that stops is lost.
+        Folder of a fit, from which it goes on after a stop. None keeps nothing, and a
+        fit that stops is lost.
     missing : {"stop", "continue"}, default="stop"
-        What to do when one does not answer, or not as it must: stop, to go on later, or continue without it. The
-        statement then says since when.
+        What to do when one does not answer, or not as it must: stop, to go on later, or
+        continue without it. The statement then says since when.
     tries : int, default=3
         How often an answer is asked for, each time as long as the transport waits.
 
     Notes
     -----
-    **Privacy.** Unit: as the institutions have it. Relation: add or remove. Released: their noisy answers, to
-    everybody. Sensitivity: of each the reach of its query. Public inputs: the plan, who takes part and what they state
-    of their tables. Not covered: a person with records at several of them, timing. An institution that lies about its
-    records spoils the model, as far as the bound on its answers allows.
+    **Privacy.** Unit: as the institutions have it. Relation: add or remove. Released:
+    their noisy answers, to everybody. Sensitivity: of each the reach of its query.
+    Public inputs: the plan, who takes part and what they state of their tables. Not
+    covered: a person with records at several of them, timing. An institution that lies
+    about its records spoils the model, as far as the bound on its answers allows.
     """
 
     def __init__(
@@ -111,34 +123,52 @@ class Federation:
         _validate.positive_integer(tries=tries)
         self.names = tuple(transport.names)
         if not self.names or len(set(self.names)) < len(self.names):
-            raise ParameterError("must name one institution or more, and each once.", parameter="holders")
-        self.missing, self.journal = missing, Journal(state)
-        self._transport, self._tries = transport, tries
-        # A fit that goes on has this on its disk: only whoever is asked next needs to be there.
+            raise ParameterError(
+                "must name one institution or more, and each once.", parameter="holders"
+            )
+        self.missing = missing
+        self.journal = Journal(state)
+        self._transport = transport
+        self._tries = tries
+        # A fit that goes on has this on its disk: only whoever is asked next needs to
+        # be there.
         agreed = self.journal.read("agreed")
         if agreed is None:
             said = self._ask_all("hello", {}, "described")
-            self.described: dict[str, dict[str, Any]] = {name: one.fields for name, one in said.items()}
+            self.described: dict[str, dict[str, Any]] = {
+                name: one.fields for name, one in said.items()
+            }
         else:
             self.described = json.loads(agreed)["described"]
         for fact in ("n_features", "encoder", "unit", "dppl"):
             if len({one.get(fact) for one in self.described.values()}) > 1:
-                each = ", ".join(f"{name}: {one.get(fact)}" for name, one in self.described.items())
-                raise ParameterError(f"must agree in {fact}; they have {each}.", parameter="holders")
+                each = ", ".join(
+                    f"{name}: {one.get(fact)}" for name, one in self.described.items()
+                )
+                raise ParameterError(
+                    f"must agree in {fact}; they have {each}.", parameter="holders"
+                )
         for name, one in self.described.items():
             _validate.positive_integer(**{f"at_most of {name}": one.get("at_most")})
         first = self.described[self.names[0]]
-        self.n_features, self.unit = int(first["n_features"]), str(first["unit"])
+        self.n_features = int(first["n_features"])
+        self.unit = str(first["unit"])
         self.ids: tuple[()] | None = () if self.unit == "person" else None
-        self.metadata = {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
+        self.metadata = (
+            {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
+        )
         # What one table does not promise, the model of all does not.
         if any(one.get("rows_mix") is not False for one in self.described.values()):
             self.metadata[NOT_COVERED] = ROWS_MIX
-        self.shape = (None, self.n_features)  # of all tables; nobody knows the number of records
+        self.shape = (
+            None,
+            self.n_features,
+        )  # of all tables; nobody knows the number of records
 
     def cost_in_words(self) -> str:
         """Say what it costs that each institution adds its own noise, before anybody agrees to a plan."""
-        k, wider = len(self.names), math.sqrt(len(self.names))
+        k = len(self.names)
+        wider = math.sqrt(len(self.names))
         return (
             f"the noise of the sum of {k} institutions is {wider:.3g} times the noise of one, so the model is as "
             f"accurate as one of all records in one place at {1 / wider:.3g} of the mu (see dppl plan)."
@@ -152,13 +182,20 @@ class Federation:
         Parameters
         ----------
         needs_rows, strict : bool
-            Whether the fit needs rows one after another, or looks at records before it charges.
+            Whether the fit needs rows one after another, or looks at records before it
+            charges.
         classes : ndarray
             The class list.
         """
         if needs_rows or strict:
-            what = "needs rows one after another" if needs_rows else "looks at records before it charges"
-            raise ParameterError(f"the fit {what}, and institutions answer with noisy sums alone.")
+            what = (
+                "needs rows one after another"
+                if needs_rows
+                else "looks at records before it charges"
+            )
+            raise ParameterError(
+                f"the fit {what}, and institutions answer with noisy sums alone."
+            )
 
     def account(self, ledger: None, partition: None, plan: Plan) -> _Accounts:
         """Return the ledgers of all as one, after refusing what only a fit on records in one place has.
@@ -169,22 +206,41 @@ class Federation:
             Each institution charges its own.
         plan : Plan
         """
-        setting, given = plan.setting, plan.parameters
+        setting = plan.setting
+        given = plan.parameters
         if ledger is not None or partition is not None:
-            raise ParameterError("must be left out: each institution charges its own.", parameter="ledger")
+            raise ParameterError(
+                "must be left out: each institution charges its own.",
+                parameter="ledger",
+            )
         if given["unknown_labels"] != "ignore":
             rule = "must be 'ignore', for an institution that stops at a label would tell of its records"
-            raise ParameterError(f"{rule}; got {given['unknown_labels']!r}.", parameter="unknown_labels")
+            raise ParameterError(
+                f"{rule}; got {given['unknown_labels']!r}.", parameter="unknown_labels"
+            )
         if given["random_state"] is not None:
-            raise ParameterError("must be None: each institution draws its own noise.", parameter="random_state")
+            raise ParameterError(
+                "must be None: each institution draws its own noise.",
+                parameter="random_state",
+            )
         if plan.guarantee.adjacency != ADD_REMOVE:
-            # Under replace-one each institution's number of records would be public, and nobody agreed to that.
-            raise ParameterError("must be add-remove for institutions.", parameter="adjacency")
-        if setting.task.earlier is not None or len(setting.task.allowed) < setting.n_classes:
-            raise ParameterError("a stream of tasks cannot be fitted on institutions yet.")
+            # Under replace-one each institution's number of records would be public,
+            # and nobody agreed to that.
+            raise ParameterError(
+                "must be add-remove for institutions.", parameter="adjacency"
+            )
+        if (
+            setting.task.earlier is not None
+            or len(setting.task.allowed) < setting.n_classes
+        ):
+            raise ParameterError(
+                "a stream of tasks cannot be fitted on institutions yet."
+            )
         return _Accounts(self, plan)
 
-    def records(self, classes: NDArray[Any], *, paid: Answers, **options: Any) -> Answers:
+    def records(
+        self, classes: NDArray[Any], *, paid: Answers, **options: Any
+    ) -> Answers:
         """Return the institutions that charged the plan, which read their own records.
 
         Parameters
@@ -206,11 +262,15 @@ class Federation:
         return self._transport.exchange(messages) if messages else {}
 
     def _ask(
-        self, names: Sequence[str], content: bytes, read: Callable[[str, bytes | None], Value]
+        self,
+        names: Sequence[str],
+        content: bytes,
+        read: Callable[[str, bytes | None], Value],
     ) -> tuple[dict[str, Value], dict[str, str]]:
         """Ask until `read` accepts what each says, but not for ever; return the good answers, and why others are not.
 
-        The same bytes are sent each time, so that whoever has answered gives the same answer once more.
+        The same bytes are sent each time, so that whoever has answered gives the same
+        answer once more.
         """
         good: dict[str, Value] = {}
         reasons: dict[str, str] = {}
@@ -224,10 +284,14 @@ class Federation:
                     reasons[one] = str(refusal)
         return good, {one: reason for one, reason in reasons.items() if one not in good}
 
-    def _ask_all(self, kind: str, tensors: dict[str, NDArray[Any]], expected: str) -> dict[str, Message]:
+    def _ask_all(
+        self, kind: str, tensors: dict[str, NDArray[Any]], expected: str
+    ) -> dict[str, Message]:
         """Return what all say to a message; stop if one does not answer as expected."""
         content = Message(kind, {}, tensors).to_bytes()
-        good, reasons = self._ask(self.names, content, lambda one, reply: _reply(one, reply, expected))
+        good, reasons = self._ask(
+            self.names, content, lambda one, reply: _reply(one, reply, expected)
+        )
         for one, reason in reasons.items():
             raise EngineError(f"an institution does not take part. {one}: {reason}")
         return {name: good[name] for name in self.names}
@@ -240,41 +304,78 @@ class _Accounts:
     federation: Federation
     plan: Plan
 
-    def charge(self, guarantee: Guarantee, *, estimator: str, parameters: dict[str, Any], partition: None) -> Answers:
+    def charge(
+        self,
+        guarantee: Guarantee,
+        *,
+        estimator: str,
+        parameters: dict[str, Any],
+        partition: None,
+    ) -> Answers:
         """Have all check the plan, and then all charge it; a fit that goes on is charged no more."""
-        federation, journal, plan = self.federation, self.federation.journal, self.plan
+        federation = self.federation
+        journal = self.federation.journal
+        plan = self.plan
         before = journal.read("plan")
-        # A random name, so that no two fits are one plan: equal plans would get equal answers.
+        # A random name, so that no two fits are one plan: equal plans would get equal
+        # answers.
         fit = uuid4().hex if before is None else Message.parse(before).fields["fit"]
         several = "separator" in plan.parameters
-        who: dict[str, Any] = {"unit": federation.unit, "holders": list(federation.names), "fit": fit}
-        content = plan_bytes(plan, guarantee, estimator, parameters, several_labels=several, **who)
+        who: dict[str, Any] = {
+            "unit": federation.unit,
+            "holders": list(federation.names),
+            "fit": fit,
+        }
+        content = plan_bytes(
+            plan, guarantee, estimator, parameters, several_labels=several, **who
+        )
         if before not in (None, content):
-            raise ParameterError("holds another fit, or one by other versions; name another folder.", parameter="state")
+            raise ParameterError(
+                "holds another fit, or one by other versions; name another folder.",
+                parameter="state",
+            )
         if before is None:
             journal.write("plan", content)
         agreed = journal.read("agreed")
         if agreed is None:
             as_tensor = {"plan": np.frombuffer(content, np.uint8)}
-            # Nobody is charged before everybody has agreed, so a refusal costs nobody anything.
+            # Nobody is charged before everybody has agreed, so a refusal costs nobody
+            # anything.
             checked = federation._ask_all("propose", as_tensor, "agreed")
             begun = federation._ask_all("begin", as_tensor, "begun")
             known = {
                 "described": federation.described,
-                "fit_for_release": all(one.fields.get("fit_for_release") is True for one in checked.values()),
-                "entries": [f"{name}: {str(one.fields.get('entry'))[:300]}" for name, one in begun.items()],
+                "fit_for_release": all(
+                    one.fields.get("fit_for_release") is True
+                    for one in checked.values()
+                ),
+                "entries": [
+                    f"{name}: {str(one.fields.get('entry'))[:300]}"
+                    for name, one in begun.items()
+                ],
             }
             agreed = json.dumps(known).encode()
             journal.write("agreed", agreed)
         known = json.loads(agreed)
-        made_up = made_up_record(federation.n_features, plan.setting.classes, SeveralLabels() if several else None)
+        made_up = made_up_record(
+            federation.n_features,
+            plan.setting.classes,
+            SeveralLabels() if several else None,
+        )
         return Answers(
-            federation, identity(content), plan.measurements, made_up, known["entries"], known["fit_for_release"]
+            federation,
+            identity(content),
+            plan.measurements,
+            made_up,
+            known["entries"],
+            known["fit_for_release"],
         )
 
     def finish(self, paid: Answers, *, model_sha256: str) -> None:
         """Tell all the hash of the model; who does not hear it loses nothing."""
-        told = Message("finish", {"plan": paid.plan, "model_sha256": model_sha256}, {}).to_bytes()
+        told = Message(
+            "finish", {"plan": paid.plan, "model_sha256": model_sha256}, {}
+        ).to_bytes()
         self.federation._exchange(paid.present, told)
 
 
@@ -288,7 +389,9 @@ class Answers:
     made_up: Any  # a record, whose answers have the shape of every answer
     entries: list[str]  # where each charged the plan
     fit_for_release: bool  # whether all draw noise from their operating systems
-    left: dict[str, int] = field(default_factory=dict)  # who left, and the number of the ask that they did not answer
+    left: dict[str, int] = field(
+        default_factory=dict
+    )  # who left, and the number of the ask that they did not answer
     asked: int = 0
 
     @property
@@ -311,52 +414,90 @@ class Answers:
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee with a note on who left."""
-        since = {one: f"{one}, without its answers from ask {number + 1} on" for one, number in self.left.items()}
-        return replace(guarantee, holders=tuple(since.get(one, one) for one in self.federation.names))
+        since = {
+            one: f"{one}, without its answers from ask {number + 1} on"
+            for one, number in self.left.items()
+        }
+        return replace(
+            guarantee,
+            holders=tuple(since.get(one, one) for one in self.federation.names),
+        )
 
     def answer(self, name: str, /, **released: Any) -> Int64:
         """Return the sum of the answers of all that are left."""
-        number, self.asked = self.asked, self.asked + 1
-        content, journal = question(self.plan, number, name, released), self.federation.journal
+        number = self.asked
+        self.asked = self.asked + 1
+        content = question(self.plan, number, name, released)
+        journal = self.federation.journal
         kept = journal.read(number)
         if kept is not None:
             before = Message.parse(kept)
             if before.fields["question"] != identity(content):
-                raise ParameterError("holds answers to other questions; name another folder.", parameter="state")
+                raise ParameterError(
+                    "holds answers to other questions; name another folder.",
+                    parameter="state",
+                )
             self.left = before.fields["left"]
             return before.tensors["answer"]
         shape = self.made_up.total(self.paid[name].measurement.query, **released).shape
         good, reasons = self.federation._ask(
-            self.present, content, lambda one, reply: self._checked(one, reply, content, number, name, shape)
+            self.present,
+            content,
+            lambda one, reply: self._checked(one, reply, content, number, name, shape),
         )
         for one, reason in reasons.items():
             if self.federation.missing == "stop" or not good:
-                again = "" if journal.folder is None else " Fit again with the same folder to go on."
-                raise EngineError(f"{one} does not answer ask {number + 1}: {reason}{again}")
+                again = (
+                    ""
+                    if journal.folder is None
+                    else " Fit again with the same folder to go on."
+                )
+                raise EngineError(
+                    f"{one} does not answer ask {number + 1}: {reason}{again}"
+                )
             self.left = {**self.left, one: number}
         total = np.asarray(sum(good.values()), np.int64)
-        # Who left is on the disk together with the sum: a fit that goes on never adds up others than this one did.
-        journal.write(number, answer_to(content, self.plan, number, total, left=self.left))
+        # Who left is on the disk together with the sum: a fit that goes on never adds
+        # up others than this one did.
+        journal.write(
+            number, answer_to(content, self.plan, number, total, left=self.left)
+        )
         return total
 
     def _checked(
-        self, one: str, reply: bytes | None, content: bytes, number: int, name: str, shape: tuple[int, ...]
+        self,
+        one: str,
+        reply: bytes | None,
+        content: bytes,
+        number: int,
+        name: str,
+        shape: tuple[int, ...],
     ) -> Int64:
         """Return an answer, after holding it to the question and to the number of records that its sender states."""
         message = _reply(one, reply, "answer")
         given = message.fields
-        if (given.get("plan"), given.get("number"), given.get("question")) != (self.plan, number, identity(content)):
+        if (given.get("plan"), given.get("number"), given.get("question")) != (
+            self.plan,
+            number,
+            identity(content),
+        ):
             raise Refusal("it answers another question.")
         answer = message.tensors.get("answer")
         if answer is None or answer.dtype != np.int64 or answer.shape != shape:
             raise Refusal("its answer has another form.")
-        paid, at_most = self.paid[name], float(self.federation.described[one]["at_most"])
-        # A Gaussian vector is longer than its root mean square by t standard deviations with probability exp(-t²/2)
-        # at most, and rounding adds less than half a step to each entry.
-        noise = float(paid.mechanism.noise_std) * (math.sqrt(answer.size) + _MARGIN) + math.sqrt(answer.size)
+        paid = self.paid[name]
+        at_most = float(self.federation.described[one]["at_most"])
+        # A Gaussian vector is longer than its root mean square by t standard deviations
+        # with probability exp(-t²/2) at most, and rounding adds less than half a step
+        # to each entry.
+        noise = float(paid.mechanism.noise_std) * (
+            math.sqrt(answer.size) + _MARGIN
+        ) + math.sqrt(answer.size)
         bound = at_most * math.sqrt(paid.measurement.query.squared_norm) + noise
         if not np.linalg.norm(answer.astype(np.float64)) <= bound:
-            raise Refusal("its answer is longer than the number of records that it states allows.")
+            raise Refusal(
+                "its answer is longer than the number of records that it states allows."
+            )
         if bound * len(self.federation.names) >= _LARGEST_SUM:
             raise Refusal("so many records as it states could leave 64-bit sums.")
         return answer

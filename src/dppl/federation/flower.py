@@ -1,10 +1,13 @@
 """Messages over Flower's deployment runtime, with TLS and nodes that prove who they are.
 
-Flower's usual node runs the program that a coordinator sends it. An institution must not: whoever may run a program
-there needs no noise. So its node is this process, which takes messages from Flower and gives them to `Holder`, fetches
-no program, and starts none. The coordinator is this process, too: it opens a run with an empty program and claims it.
+Flower's usual node runs the program that a coordinator sends it. An institution must
+not: whoever may run a program there needs no noise. So its node is this process, which
+takes messages from Flower and gives them to `Holder`, fetches no program, and starts
+none. The coordinator is this process, too: it opens a run with an empty program and
+claims it.
 
-For both this uses modules of Flower that are not part of its documented interface, so one minor version is allowed.
+For both this uses modules of Flower that are not part of its documented interface, so
+one minor version is allowed.
 """
 
 from __future__ import annotations
@@ -21,11 +24,16 @@ from typing import Any, Self
 from dppl._optional import optional
 from dppl.errors import EngineError, InputError
 
-# Pauses between two looks for a message: short during a fit, whose asks follow each other, and long between fits.
-_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
-# Flower allows no shorter interval. It takes a node that was killed for present for two of them.
-_HEARTBEAT_S, _SAID_S = 10.0, 30.0
-_RECORD, _CONTENT = "dppl", "content"
+# Pauses between two looks for a message: short during a fit, whose asks follow each
+# other, and long between fits.
+_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+# Flower allows no shorter interval. It takes a node that was killed for present for two
+# of them.
+_HEARTBEAT_S = 10.0
+_SAID_S = 30.0
+_RECORD = "dppl"
+_CONTENT = "content"
 # A program that does nothing: nobody runs it.
 _PROGRAM = b"""[project]
 name = "dppl"
@@ -42,7 +50,9 @@ clientapp = "dppl.none:app"
 
 
 def _flower(module: str) -> Any:
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # who takes part is nobody's business
+    os.environ.setdefault(
+        "FLWR_TELEMETRY_ENABLED", "0"
+    )  # who takes part is nobody's business
     return optional(f"flwr.{module}", "Flower", "federation")
 
 
@@ -55,7 +65,9 @@ def _read(path: Path, what: str) -> bytes:
 
 def public_key(path: Path) -> bytes:
     """Read the public key of an institution's node, in OpenSSH's form, as Flower compares it."""
-    ssh = optional("cryptography.hazmat.primitives.serialization", "cryptography", "federation")
+    ssh = optional(
+        "cryptography.hazmat.primitives.serialization", "cryptography", "federation"
+    )
     try:
         key = ssh.load_ssh_public_key(_read(path, "public key"))
     except ValueError:
@@ -66,7 +78,9 @@ def public_key(path: Path) -> bytes:
 
 def _wrapped(content: bytes, **where: Any) -> Any:
     app = _flower("app")
-    return app.Message(app.RecordDict({_RECORD: app.ConfigRecord({_CONTENT: content})}), **where)
+    return app.Message(
+        app.RecordDict({_RECORD: app.ConfigRecord({_CONTENT: content})}), **where
+    )
 
 
 def serve(
@@ -79,16 +93,26 @@ def serve(
     stopped: Callable[[], bool],
 ) -> None:
     """Answer messages from a SuperLink until `stopped`; whoever asked and got no answer asks once more."""
-    ssh = optional("cryptography.hazmat.primitives.serialization", "cryptography", "federation")
+    ssh = optional(
+        "cryptography.hazmat.primitives.serialization", "cryptography", "federation"
+    )
     http = optional("httpx", "Flower", "federation")
     try:
         private = ssh.load_ssh_private_key(_read(key, "private key"), None)
     except ValueError:
-        raise InputError(f"{key} is no private key in OpenSSH's form, without a passphrase.") from None
-    hooks, fleet, beat = _flower("supercore.interceptors"), _flower("proto.fleet_pb2"), _flower("proto.heartbeat_pb2")
-    proof = _flower("supernode.node_auth_http_interceptor").NodeAuthHttpInterceptor(private, private.public_key())
+        raise InputError(
+            f"{key} is no private key in OpenSSH's form, without a passphrase."
+        ) from None
+    hooks = _flower("supercore.interceptors")
+    fleet = _flower("proto.fleet_pb2")
+    beat = _flower("proto.heartbeat_pb2")
+    proof = _flower("supernode.node_auth_http_interceptor").NodeAuthHttpInterceptor(
+        private, private.public_key()
+    )
     version = hooks.RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    name = _flower("supercore.primitives.asymmetric").public_key_to_bytes(private.public_key())
+    name = _flower("supercore.primitives.asymmetric").public_key_to_bytes(
+        private.public_key()
+    )
     certificates = _read(root_certificates, "certificate")
     client = _flower("supernode.fleet_http_client").FleetHttpClient.from_server_address(
         superlink, False, certificates, interceptors=[version, proof]
@@ -99,50 +123,80 @@ def serve(
     while not stopped():
         try:
             if node is None:
-                # Refused until its public key is registered, and for seconds after a node of this key was killed.
-                request = fleet.ActivateNodeRequest(public_key=name, heartbeat_interval=_HEARTBEAT_S)
-                node = _flower("proto.node_pb2").Node(node_id=client.ActivateNode(request).node_id)
+                # Refused until its public key is registered, and for seconds after a
+                # node of this key was killed.
+                request = fleet.ActivateNodeRequest(
+                    public_key=name, heartbeat_interval=_HEARTBEAT_S
+                )
+                node = _flower("proto.node_pb2").Node(
+                    node_id=client.ActivateNode(request).node_id
+                )
                 ready()
             if time.monotonic() - beaten > _HEARTBEAT_S / 2:
-                client.SendNodeHeartbeat(beat.SendNodeHeartbeatRequest(node=node, heartbeat_interval=_HEARTBEAT_S))
+                client.SendNodeHeartbeat(
+                    beat.SendNodeHeartbeatRequest(
+                        node=node, heartbeat_interval=_HEARTBEAT_S
+                    )
+                )
                 beaten = time.monotonic()
-            pause = _PAUSE_S if _answered_one(client, node, answer) else min(1.2 * pause, _LONGEST_PAUSE_S)
+            pause = (
+                _PAUSE_S
+                if _answered_one(client, node, answer)
+                else min(1.2 * pause, _LONGEST_PAUSE_S)
+            )
             time.sleep(pause)
         except (http.HTTPError, RuntimeError) as error:
             if time.monotonic() - said > _SAID_S:
-                sys.stderr.write(f"dppl: the SuperLink {superlink} does not answer as it must: {error}\n")
+                sys.stderr.write(
+                    f"dppl: the SuperLink {superlink} does not answer as it must: {error}\n"
+                )
                 said = time.monotonic()
             node = None
             time.sleep(1)
     if node is not None:
-        with suppress(http.HTTPError, RuntimeError):  # the SuperLink may have stopped first
+        with suppress(
+            http.HTTPError, RuntimeError
+        ):  # the SuperLink may have stopped first
             client.DeactivateNode(fleet.DeactivateNodeRequest(node_id=node.node_id))
     client.close()
 
 
 def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> bool:
     """Take a message, if there is one, and send what `answer` makes of it."""
-    objects, moved = _flower("supercore.inflatable.inflatable_object"), _flower("supercore.inflatable.inflatable_utils")
-    calls, serde = _flower("supercore.inflatable.inflatable_protobuf_utils"), _flower("common.serde")
+    objects = _flower("supercore.inflatable.inflatable_object")
+    moved = _flower("supercore.inflatable.inflatable_utils")
+    calls = _flower("supercore.inflatable.inflatable_protobuf_utils")
+    serde = _flower("common.serde")
     fleet = _flower("proto.fleet_pb2")
     came = client.PullMessages(fleet.PullMessagesRequest(node=node))
     if not came.messages_list:
         return False
-    # A message arrives bare, with the names of its parts, which are hashes of their contents, and these are fetched.
+    # A message arrives bare, with the names of its parts, which are hashes of their
+    # contents, and these are fetched.
     asked = serde.message_from_proto(came.messages_list[0])
-    run, name = asked.metadata.run_id, asked.metadata.message_id
-    names = [one.object_id for one in objects.iterate_object_tree(came.message_object_trees[0])]
+    run = asked.metadata.run_id
+    name = asked.metadata.message_id
+    names = [
+        one.object_id
+        for one in objects.iterate_object_tree(came.message_object_trees[0])
+    ]
     pull = calls.make_pull_object_fn_protobuf(client.PullObject, node, run)
     contents = moved.pull_objects(names, pull_object_fn=pull)
-    calls.make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(name)
+    calls.make_confirm_message_received_fn_protobuf(
+        client.ConfirmMessageReceived, node, run
+    )(name)
     whole = moved.inflate_object_from_contents(name, contents)
-    whole.metadata.__dict__["_message_id"] = name  # a reply names the message that it answers
+    whole.metadata.__dict__["_message_id"] = (
+        name  # a reply names the message that it answers
+    )
     record = whole.content.get(_RECORD, {}) if whole.has_content() else {}
     reply = _wrapped(answer(bytes(record.get(_CONTENT, b""))), reply_to=whole)
-    # The reply travels in the same way, and only parts that the SuperLink does not have yet.
+    # The reply travels in the same way, and only parts that the SuperLink does not have
+    # yet.
     with objects.no_object_id_recompute():
         reply.metadata.__dict__["_message_id"] = reply.object_id
-        parts, tree = objects.get_all_nested_objects(reply), objects.get_object_tree(reply)
+        parts = objects.get_all_nested_objects(reply)
+        tree = objects.get_object_tree(reply)
         bare = _flower("app.message").remove_content_from_message(reply)
         sent = client.PushMessages(
             fleet.PushMessagesRequest(
@@ -152,7 +206,9 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
                 clientapp_runtime_list=[0.0],
             )
         )
-        push = calls.make_push_object_fn_protobuf(client.PushObject, node, run, sent.session_id)
+        push = calls.make_push_object_fn_protobuf(
+            client.PushObject, node, run, sent.session_id
+        )
         for part in sent.objects_to_push:
             push(part, parts[part].deflate())
     return True
@@ -162,31 +218,52 @@ class Superlink:
     """The way to institutions through a SuperLink, by the public keys of their nodes."""
 
     def __init__(
-        self, address: str, holders: Mapping[str, bytes], *, root_certificates: Path, secret: Path, timeout: float = 600
+        self,
+        address: str,
+        holders: Mapping[str, bytes],
+        *,
+        root_certificates: Path,
+        secret: Path,
+        timeout: float = 600,
     ) -> None:
-        self.names, self._keys, self._timeout = tuple(holders), dict(holders), timeout
+        self.names = tuple(holders)
+        self._keys = dict(holders)
+        self._timeout = timeout
         # The secret is for processes that claim runs.
-        self._address, self._secret = address, _read(secret, "secret")
+        self._address = address
+        self._secret = _read(secret, "secret")
         self._certificates = _read(root_certificates, "certificate")
 
     def __enter__(self) -> Self:
         """Open a run and claim it."""
-        grid, runtime = _flower("superlink.grid"), _flower("proto.runtime_pb2")
+        grid = _flower("superlink.grid")
+        runtime = _flower("proto.runtime_pb2")
         token = self._claimed()
-        self._grid = grid.HttpGrid(self._address, False, self._certificates, token=token)
-        client, heartbeat = self._grid._runtime_client, _flower("supercore.heartbeat")
-        self._beats = heartbeat.HeartbeatSender(heartbeat.make_task_heartbeat_fn_http(client))
+        self._grid = grid.HttpGrid(
+            self._address, False, self._certificates, token=token
+        )
+        client = self._grid._runtime_client
+        heartbeat = _flower("supercore.heartbeat")
+        self._beats = heartbeat.HeartbeatSender(
+            heartbeat.make_task_heartbeat_fn_http(client)
+        )
         self._beats.start()
-        task, identity = client.PullTaskInput(runtime.PullTaskInputRequest()), _flower("supercore.task_identity")
+        task = client.PullTaskInput(runtime.PullTaskInputRequest())
+        identity = _flower("supercore.task_identity")
         mine = identity.TaskIdentity
-        mine.task_id, mine.run_id, mine.node_id = task.task_id, task.run.run_id, task.context.node_id
+        mine.task_id = task.task_id
+        mine.run_id = task.run.run_id
+        mine.node_id = task.context.node_id
         self._grid.set_run(_flower("common.serde").run_from_proto(task.run))
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the run."""
-        runtime, constant = _flower("proto.runtime_pb2"), _flower("common.constant")
-        done = runtime.PushTaskOutputRequest(sub_status=constant.SubStatus.COMPLETED, details="")
+        runtime = _flower("proto.runtime_pb2")
+        constant = _flower("common.constant")
+        done = runtime.PushTaskOutputRequest(
+            sub_status=constant.SubStatus.COMPLETED, details=""
+        )
         self._beats.stop()
         self._grid._runtime_client.PushTaskOutput(done)
         self._grid.close()
@@ -196,21 +273,35 @@ class Superlink:
         try:
             return self._exchanged(messages)
         except optional("httpx", "Flower", "federation").HTTPError as error:
-            raise EngineError(f"the SuperLink {self._address} does not answer as it must: {error}") from None
+            raise EngineError(
+                f"the SuperLink {self._address} does not answer as it must: {error}"
+            ) from None
 
     def _exchanged(self, messages: Mapping[str, bytes]) -> dict[str, bytes]:
-        app, end = _flower("app"), time.monotonic() + self._timeout
+        app = _flower("app")
+        end = time.monotonic() + self._timeout
         waiting: dict[str, str] = {}
         came: dict[str, bytes] = {}
         left = dict(messages)
         while time.monotonic() < end and (left or waiting):
-            nodes = {node.public_key: node.node_id for node in self._grid.get_nodes()} if left else {}
+            nodes = (
+                {node.public_key: node.node_id for node in self._grid.get_nodes()}
+                if left
+                else {}
+            )
             for name in [one for one in left if self._keys[one] in nodes]:
-                where = {"dst_node_id": nodes[self._keys[name]], "message_type": app.MessageType.QUERY}
-                sent = list(self._grid.push_messages([_wrapped(left.pop(name), **where)]))
+                where = {
+                    "dst_node_id": nodes[self._keys[name]],
+                    "message_type": app.MessageType.QUERY,
+                }
+                sent = list(
+                    self._grid.push_messages([_wrapped(left.pop(name), **where)])
+                )
                 waiting |= {one: name for one in sent if one}  # none that was too large
             for reply in self._grid.pull_messages(list(waiting)) if waiting else []:
-                name = waiting.pop(reply.metadata.reply_to_message_id, "")  # what comes twice counts once
+                name = waiting.pop(
+                    reply.metadata.reply_to_message_id, ""
+                )  # what comes twice counts once
                 if name and reply.has_content() and _RECORD in reply.content:
                     came[name] = bytes(reply.content[_RECORD].get(_CONTENT, b""))
             time.sleep(_PAUSE_S)
@@ -218,32 +309,46 @@ class Superlink:
 
     def _claimed(self) -> str:
         """Start a run, and return the token with which its messages are sent."""
-        control, runtime = _flower("proto.control_pb2"), _flower("proto.runtime_pb2")
-        serde, fab, hook = _flower("common.serde"), _flower("supercore.fab"), _flower("supercore.interceptors")
-        program = _flower("cli.build").build_fab_from_files({"pyproject.toml": _PROGRAM})[0]
+        control = _flower("proto.control_pb2")
+        runtime = _flower("proto.runtime_pb2")
+        serde = _flower("common.serde")
+        fab = _flower("supercore.fab")
+        hook = _flower("supercore.interceptors")
+        program = _flower("cli.build").build_fab_from_files(
+            {"pyproject.toml": _PROGRAM}
+        )[0]
         version = hook.RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
         signed = hook.SuperExecAuthHttpInterceptor(
-            master_secret=self._secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"}
+            master_secret=self._secret,
+            protected_methods={"/flwr.proto.Runtime/AcquireTask"},
         )
         where = self._address, False, self._certificates
         http = optional("httpx", "Flower", "federation")
         kind = _flower("supercore.constant").TaskType.SERVER_APP
-        starting = _flower("supercore.control").ControlHttpClient.from_server_address(*where, interceptors=[version])
+        starting = _flower("supercore.control").ControlHttpClient.from_server_address(
+            *where, interceptors=[version]
+        )
         claiming = _flower("supercore.runtime").RuntimeHttpClient.from_server_address(
             *where, interceptors=[version, signed]
         )
         try:
             # A SuperLink gives messages to runs alone, and a run must have a program.
-            wrapped = serde.fab_to_proto(fab.Fab(sha256(program).hexdigest(), program, {}))
+            wrapped = serde.fab_to_proto(
+                fab.Fab(sha256(program).hexdigest(), program, {})
+            )
             run = starting.StartRun(control.StartRunRequest(fab=wrapped)).run_id
             end = time.monotonic() + self._timeout
             while time.monotonic() < end:
-                task = claiming.AcquireTask(runtime.AcquireTaskRequest(supported_task_types=[kind]))
+                task = claiming.AcquireTask(
+                    runtime.AcquireTaskRequest(supported_task_types=[kind])
+                )
                 if task.token and task.task.run_id == run:
                     return str(task.token)
                 time.sleep(_PAUSE_S)
         except http.HTTPError as error:
-            raise EngineError(f"the SuperLink {self._address} does not answer as it must: {error}") from None
+            raise EngineError(
+                f"the SuperLink {self._address} does not answer as it must: {error}"
+            ) from None
         finally:
             starting.close()
             claiming.close()

@@ -1,13 +1,16 @@
 """An institution: it checks a plan with its own kernel, pays from its own ledger, and answers each ask once.
 
-The order of events for an ask is: noise is drawn, the answer reaches the disk, the ledger notes that this ask was
-answered, the answer leaves. Killed before the disk has it, an answer was seen by nobody and is drawn again; killed
-later, it is read from the disk. The ledger's count, and its hash of the last answer, find a folder that was rolled back
-to an older copy, or a copy that another process answers from: such a folder lacks an answer that the ledger knows of,
-or has another in its place, and gives no more of them.
+The order of events for an ask is: noise is drawn, the answer reaches the disk, the
+ledger notes that this ask was answered, the answer leaves. Killed before the disk has
+it, an answer was seen by nobody and is drawn again; killed later, it is read from the
+disk. The ledger's count, and its hash of the last answer, find a folder that was rolled
+back to an older copy, or a copy that another process answers from: such a folder lacks
+an answer that the ledger knows of, or has another in its place, and gives no more of
+them.
 
-The charge has a random name that is on the disk before the ledger gets it, so it is made once, whenever the process is
-killed. Nothing that is refused depends on a record: reasons come from the plan, the policy and the counters alone.
+The charge has a random name that is on the disk before the ledger gets it, so it is
+made once, whenever the process is killed. Nothing that is refused depends on a record:
+reasons come from the plan, the policy and the counters alone.
 """
 
 from __future__ import annotations
@@ -84,15 +87,18 @@ class Holder:
     ledger : Ledger
         Its account, under add-remove, which pays for every plan.
     state : path
-        Folder for its answers, and for nothing else. Who loses it loses the plans that are under way.
+        Folder for its answers, and for nothing else. Who loses it loses the plans that
+        are under way.
     at_most : int
-        A public number that its records do not exceed. No answer can be longer than so many records make it.
+        A public number that its records do not exceed. No answer can be longer than so
+        many records make it.
     groups : array-like of shape (n_records,), default=None
         Private ids of persons, as in `EmbeddingClassifier.fit`.
     limit : Budget, default=None
         What a single plan may cost; None is what the ledger has left.
     public : iterable of tables, default=()
-        Public rows and examples that plans may name; examples hold their labels. They are compared by hash.
+        Public rows and examples that plans may name; examples hold their labels. They
+        are compared by hash.
     several : SeveralLabels, default=None
         How labels are given where a record may have several.
     random_state : int, default=None
@@ -100,11 +106,12 @@ class Holder:
 
     Notes
     -----
-    **Privacy.** Unit: one record, or a person with `groups`. Relation: add or remove. Released: the noisy answers of
-    each plan that was charged, to everybody. Sensitivity: of each the reach of its query (`dppl.kernel.queries`).
-    Public inputs: all that a plan holds, `name`, `at_most`, the width and encoder of `X`, and whether its table
-    says that rows may depend on one another by rounding. Not covered: records of the
-    same person elsewhere, timing, whether it takes part.
+    **Privacy.** Unit: one record, or a person with `groups`. Relation: add or remove.
+    Released: the noisy answers of each plan that was charged, to everybody.
+    Sensitivity: of each the reach of its query (`dppl.kernel.queries`). Public inputs:
+    all that a plan holds, `name`, `at_most`, the width and encoder of `X`, and whether
+    its table says that rows may depend on one another by rounding. Not covered: records
+    of the same person elsewhere, timing, whether it takes part.
     """
 
     def __init__(
@@ -125,15 +132,23 @@ class Holder:
     ) -> None:
         check_name("name", name)
         _validate.positive_integer(at_most=at_most)
-        if ledger.adjacency != "add-remove" or ledger.unit != ("record" if groups is None else "person"):
+        if ledger.adjacency != "add-remove" or ledger.unit != (
+            "record" if groups is None else "person"
+        ):
             raise ParameterError(
                 "must be kept under add-remove, for persons if there are groups and else for records.",
                 parameter="ledger",
             )
-        self.name, self._data, self._ledger = name, (X, y, groups), ledger
-        self._several, self._limit, self._random_state = several, limit, random_state
+        self.name = name
+        self._data = (X, y, groups)
+        self._ledger = ledger
+        self._several = several
+        self._limit = limit
+        self._random_state = random_state
         self._classes = reading.public_classes(classes, in_order=several is not None)
-        self._public = {digest for table in public for digest in _hashes(table, self._classes)}
+        self._public = {
+            digest for table in public for digest in _hashes(table, self._classes)
+        }
         data = private_data(X, y, groups, several=several)  # shapes and kinds
         self.described = {
             "name": name,
@@ -146,7 +161,8 @@ class Holder:
         }
         self._state = lasting_folder(Path(state))
         self._plans: dict[str, _Paid] = {}
-        self._lock, self._open = Lock(), ExitStack()
+        self._lock = Lock()
+        self._open = ExitStack()
         self._open.enter_context(locked(self._state, f"{self._state} {_IN_USE}"))
 
     def __enter__(self) -> Self:
@@ -186,28 +202,46 @@ class Holder:
         if message.kind == "begin":
             paid = self._begun(agreement, plan)
             told = {"entry": str(paid.entry)}
-            return Message("begun", {"name": self.name, "plan": agreement.id, **told}, {}).to_bytes()
+            return Message(
+                "begun", {"name": self.name, "plan": agreement.id, **told}, {}
+            ).to_bytes()
         fine = fit_for_release(self._random_state)
-        return Message("agreed", {"name": self.name, "plan": agreement.id, "fit_for_release": fine}, {}).to_bytes()
+        return Message(
+            "agreed",
+            {"name": self.name, "plan": agreement.id, "fit_for_release": fine},
+            {},
+        ).to_bytes()
 
     def _checked(self, plan: bytes) -> Agreement:
         """Read a plan and hold it to the policy, and to what the ledger has left unless it is paid."""
         read = Agreement.read(plan)
         if self.name not in read.holders:
             raise Refusal("the plan does not name this institution.")
-        if read.classes != self._classes.tolist() or read.several_labels != (self._several is not None):
+        if read.classes != self._classes.tolist() or read.several_labels != (
+            self._several is not None
+        ):
             raise Refusal("the plan has another class list, or other labels.")
-        if (read.n_features, read.unit) != (self.described["n_features"], self.described["unit"]):
-            raise Refusal("the plan is for rows of another width, or for another unit than this institution protects.")
+        if (read.n_features, read.unit) != (
+            self.described["n_features"],
+            self.described["unit"],
+        ):
+            raise Refusal(
+                "the plan is for rows of another width, or for another unit than this institution protects."
+            )
         if not read.public <= self._public:
-            raise Refusal("the plan has public inputs that this institution does not know; it compares their hashes.")
+            raise Refusal(
+                "the plan has public inputs that this institution does not know; it compares their hashes."
+            )
         guarantee = read.guarantee(fit_for_release=fit_for_release(self._random_state))
         if not guarantee.releases:
             raise Refusal("the plan asks nothing.")
         try:
             if self._limit is not None and not covers(self._limit, guarantee.costs()):
-                raise Refusal(f"the plan costs more than {self._limit}, the most that a plan may cost here.")
-            # A plan that was charged is in the account already, and must not need room for itself once more.
+                raise Refusal(
+                    f"the plan costs more than {self._limit}, the most that a plan may cost here."
+                )
+            # A plan that was charged is in the account already, and must not need room
+            # for itself once more.
             if not (self._state / read.id / "run").exists():
                 self._ledger.check(guarantee)
         except BudgetError as error:
@@ -229,14 +263,21 @@ class Holder:
             entry = self._ledger.charge(
                 read.guarantee(fit_for_release=fit_for_release(self._random_state)),
                 estimator=read.estimator,
-                parameters={**read.parameters, "plan": read.id, "holders": ", ".join(read.holders)},
+                parameters={
+                    **read.parameters,
+                    "plan": read.id,
+                    "holders": ", ".join(read.holders),
+                },
                 run=run,
             )
         except BudgetError as error:
             raise Refusal(str(error)) from None
-        asked = [Message.parse(journal.read(number) or b"").fields["name"] for number in range(len(journal))]
-        # The last answer that the ledger counts is missing in an older copy, and is another one in a copy from which
-        # another process answered.
+        asked = [
+            Message.parse(journal.read(number) or b"").fields["name"]
+            for number in range(len(journal))
+        ]
+        # The last answer that the ledger counts is missing in an older copy, and is
+        # another one in a copy from which another process answered.
         noted = self._ledger.steps_begun(entry)
         last = identity(journal.read(noted - 1) or b"") if noted else None
         known = self._row(entry)["parameters"].get("last_answer") if noted else None
@@ -256,7 +297,8 @@ class Holder:
         except LedgerError:
             if (self._ledger.steps_begun(paid.entry) or 0) <= paid.noted:
                 raise  # it could not be reached
-            # Another process answered from a copy of this folder, and the answer here has another noise.
+            # Another process answered from a copy of this folder, and the answer here
+            # has another noise.
             paid.journal.write("stopped", b"")
             del self._plans[paid.agreement.id]
             raise Refusal(_OTHER_COPY) from None
@@ -267,7 +309,12 @@ class Holder:
         if name in self._plans:
             return self._plans[name]
         # A name is a hash in hexadecimal, so it leads to no other folder.
-        known = isinstance(name, str) and len(name) == 64 and name.isalnum() and (self._state / name / "run").exists()
+        known = (
+            isinstance(name, str)
+            and len(name) == 64
+            and name.isalnum()
+            and (self._state / name / "run").exists()
+        )
         if not known:
             raise Refusal("no plan of this name was agreed on here.")
         plan = Journal(self._state / str(name)).read("plan") or b""
@@ -276,7 +323,8 @@ class Holder:
 
     def _ask(self, content: bytes, message: Message) -> bytes:
         paid = self._of(message)
-        number, name = message.fields.get("number"), message.fields.get("name")
+        number = message.fields.get("number")
+        name = message.fields.get("name")
         # In order and without gaps, so that the number of files is the number of asks.
         if type(number) is not int or not 0 <= number <= len(paid.asked):
             raise Refusal(f"the next ask is number {len(paid.asked)}.")
@@ -284,23 +332,36 @@ class Holder:
         if number < len(paid.asked):
             answer = paid.journal.read(number) or b""
             if Message.parse(answer).fields["question"] != identity(content):
-                raise Refusal(f"ask {number} was answered to another question, and no ask is answered twice.")
+                raise Refusal(
+                    f"ask {number} was answered to another question, and no ask is answered twice."
+                )
             return answer
         left = paid.agreement.paid
         if not isinstance(name, str) or name not in left:
             raise Refusal(f"{str(name)[:100]!r} was not declared.")
         if paid.asked.count(name) >= left[name].measurement.times:
-            raise Refusal(f"{name!r} was declared for {left[name].measurement.times} asks, and all are answered.")
+            raise Refusal(
+                f"{name!r} was declared for {left[name].measurement.times} asks, and all are answered."
+            )
         try:
             released = unpacked(message.fields["values"], message.tensors)
-            # What a made-up record cannot answer, these are not asked: that they could not would tell of them.
-            made_up_record(paid.agreement.n_features, self._classes, self._several).total(
-                left[name].measurement.query, **released
-            )
+            # What a made-up record cannot answer, these are not asked: that they could
+            # not would tell of them.
+            made_up_record(
+                paid.agreement.n_features, self._classes, self._several
+            ).total(left[name].measurement.query, **released)
         except Exception as error:  # whoever sent it may have sent anything
-            reason = str(error) if isinstance(error, DpplError) else type(error).__name__
+            reason = (
+                str(error) if isinstance(error, DpplError) else type(error).__name__
+            )
             raise Refusal(f"{name!r} cannot be asked so: {reason}") from None
-        answer = answer_to(content, paid.agreement.id, number, self._drawn(paid, name, released), name=name)
+        answer = answer_to(
+            content,
+            paid.agreement.id,
+            number,
+            self._drawn(paid, name, released),
+            name=name,
+        )
         paid.journal.write(number, answer)
         paid.asked.append(name)
         self._note(paid)
@@ -312,7 +373,13 @@ class Holder:
         with one_thread_each, np.errstate(all="ignore"):
             if paid.records is None:  # they are read once for all asks of a plan
                 X, y, groups = self._data
-                data = private_data(X, y, groups, max_classes=read.max_classes_per_person, several=self._several)
+                data = private_data(
+                    X,
+                    y,
+                    groups,
+                    max_classes=read.max_classes_per_person,
+                    several=self._several,
+                )
                 paid.records = data.records(
                     self._classes,
                     unknown_labels="ignore",
@@ -320,28 +387,47 @@ class Holder:
                     max_classes=read.max_classes_per_person,
                     whole_persons=read.whole_persons,
                 )
-            seed = None if self._random_state is None else seed_of_ask(self._random_state, self.name, len(paid.asked))
+            seed = (
+                None
+                if self._random_state is None
+                else seed_of_ask(self._random_state, self.name, len(paid.asked))
+            )
             used = Counter(paid.asked)  # what was answered before a restart is spent
-            return np.asarray(Measure(read.paid, paid.records, seed, used)(name, **released), np.int64)
+            return np.asarray(
+                Measure(read.paid, paid.records, seed, used)(name, **released), np.int64
+            )
 
     def _finish(self, message: Message) -> bytes:
-        paid, digest = self._of(message), message.fields.get("model_sha256")
+        paid = self._of(message)
+        digest = message.fields.get("model_sha256")
         if not isinstance(digest, str) or len(digest) != 64 or not digest.isalnum():
             raise Refusal("no hash of a model.")
         # The first hash stays: nobody changes later what the ledger says of the model.
         if self._row(paid.entry)["model_sha256"] is None:
             self._ledger.finish(paid.entry, model_sha256=digest)
         paid.records = None
-        return Message("finished", {"name": self.name, "plan": paid.agreement.id}, {}).to_bytes()
+        return Message(
+            "finished", {"name": self.name, "plan": paid.agreement.id}, {}
+        ).to_bytes()
 
     def _row(self, entry: LedgerEntry) -> dict[str, Any]:
         """Return what the ledger holds of a charge."""
-        return next(one for one in self._ledger.releases() if one["number"] == entry.number)
+        return next(
+            one for one in self._ledger.releases() if one["number"] == entry.number
+        )
 
 
 def _hashes(table: Any, classes: Any) -> list[str]:
     """Return the hashes of a public table: of its rows, and of its labels if it has some."""
-    labels, rows = getattr(table, "y", None), reading.as_rows(table)
+    labels = getattr(table, "y", None)
+    rows = reading.as_rows(table)
     if labels is None:
         return [hash_of(rows)]
-    return [hash_of(rows), hash_of(reading.class_codes(reading.as_labels(labels, rows), classes, "ignore")[:, None])]
+    return [
+        hash_of(rows),
+        hash_of(
+            reading.class_codes(reading.as_labels(labels, rows), classes, "ignore")[
+                :, None
+            ]
+        ),
+    ]

@@ -32,7 +32,9 @@ class Journal:
         try:
             write_atomically(path, content, overwrite=False, private=True)
         except FileExistsError:
-            raise InputError(f"{path} was written by another process: only one may work in this folder.") from None
+            raise InputError(
+                f"{path} was written by another process: only one may work in this folder."
+            ) from None
 
     def __len__(self) -> int:
         """Return the number of answers, which have no gap."""
@@ -42,5 +44,10 @@ class Journal:
         return number
 
     def _path(self, name: str | int) -> Path | None:
-        # Names are numbers with leading zeros, so that a listing has the order of the asks.
-        return None if self.folder is None else self.folder / (name if isinstance(name, str) else f"{name:05}.answer")
+        # Names are numbers with leading zeros, so that a listing has the order of the
+        # asks.
+        return (
+            None
+            if self.folder is None
+            else self.folder / (name if isinstance(name, str) else f"{name:05}.answer")
+        )

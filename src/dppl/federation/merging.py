@@ -18,40 +18,49 @@ from dppl.prototypes import MeanPrototypes, SoftmaxPrototypes
 
 
 def merge(
-    models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]], *, distinct: bool = False
+    models: Mapping[str, EmbeddingClassifier | str | os.PathLike[str]],
+    *,
+    distinct: bool = False,
 ) -> EmbeddingClassifier:
     """Merge models of one method that were released from records of different institutions.
 
-    Noisy sums (`MeanPrototypes`) add up to the sums that institutions would have answered together. Of
-    `SoftmaxPrototypes` each class has the mean of its weights and centres over the models, each model as much as the
-    class's share of its records, by its noisy counts; weights are short already where noise was large.
+    Noisy sums (`MeanPrototypes`) add up to the sums that institutions would have
+    answered together. Of `SoftmaxPrototypes` each class has the mean of its weights and
+    centres over the models, each model as much as the class's share of its records, by
+    its noisy counts; weights are short already where noise was large.
 
     Parameters
     ----------
     models : dict of str to classifier or path
         Fitted models, or their files, by the names of the institutions.
     distinct : bool, default=False
-        Whether data sets that have one name in the ledgers are known to be different ones.
+        Whether data sets that have one name in the ledgers are known to be different
+        ones.
 
     Returns
     -------
     EmbeddingClassifier
-        Its guarantee is the one of the model that cost most, for the records of each institution.
+        Its guarantee is the one of the model that cost most, for the records of each
+        institution.
 
     Raises
     ------
     ParameterError
-        If there are fewer than two, if they differ in method, parameters, classes, encoder or whom they protect, if
-        their costs differ and have no mu, or if two were charged to data sets of one name: of one data set costs add
-        up, and the statement is for each alone.
+        If there are fewer than two, if they differ in method, parameters, classes,
+        encoder or whom they protect, if their costs differ and have no mu, or if two
+        were charged to data sets of one name: of one data set costs add up, and the
+        statement is for each alone.
 
     Notes
     -----
-    **Privacy.** Unit: as the models have it. Relation: as well. Released: nothing that the models do not hold.
-    Sensitivity: none. Public inputs: the models. Not covered: a person with records in several of the models, for whom
-    squares of mu add up.
+    **Privacy.** Unit: as the models have it. Relation: as well. Released: nothing that
+    the models do not hold. Sensitivity: none. Public inputs: the models. Not covered: a
+    person with records in several of the models, for whom squares of mu add up.
     """
-    read = {name: one if isinstance(one, EmbeddingClassifier) else load(one) for name, one in models.items()}
+    read = {
+        name: one if isinstance(one, EmbeddingClassifier) else load(one)
+        for name, one in models.items()
+    }
     if len(read) < 2:
         raise ParameterError("must be two models or more.", parameter="models")
     first, *others = read.values()
@@ -59,7 +68,8 @@ def merge(
         for what, differs in _differences(first, one):
             if differs:
                 raise ParameterError(
-                    f"must agree in {what}; {name} differs from {next(iter(read))}.", parameter="models"
+                    f"must agree in {what}; {name} differs from {next(iter(read))}.",
+                    parameter="models",
                 )
     _check_that_no_two_are_of_one_data_set(read, distinct=distinct)
     merged: Any = deepcopy(first)
@@ -67,24 +77,47 @@ def merge(
     stated = [one.guarantee_ for one in every]
     if isinstance(first, MeanPrototypes) and first.adjacency == "add-remove":
         merged.prototypes_ = np.sum([one.prototypes_ for one in every], axis=0)
-    elif isinstance(first, SoftmaxPrototypes) and all(one.shares_ is not None for one in every):
+    elif isinstance(first, SoftmaxPrototypes) and all(
+        one.shares_ is not None for one in every
+    ):
         weights = np.stack([one.shares_ for one in every])
         weights /= weights.sum(axis=0)  # a class is as whoever has its records knows it
         coef, intercept = (
-            (weights.T * np.stack([getattr(one, name) for one in every]).T).T.sum(axis=0) for name in _SOFTMAX
+            (weights.T * np.stack([getattr(one, name) for one in every]).T).T.sum(
+                axis=0
+            )
+            for name in _SOFTMAX
         )
         center = np.mean([one.lattice_.center for one in every], axis=0)
-        merged._set_model(coef, center, intercept, np.mean([one.shares_ for one in every], axis=0))
+        merged._set_model(
+            coef, center, intercept, np.mean([one.shares_ for one in every], axis=0)
+        )
     else:
-        raise ParameterError("must be of noisy sums or of softmax prototypes, under add-remove.", parameter="models")
-    dearest = max(stated, key=lambda one: one.mu or 0.0)  # where one has no mu, all releases are equal
+        raise ParameterError(
+            "must be of noisy sums or of softmax prototypes, under add-remove.",
+            parameter="models",
+        )
+    dearest = max(
+        stated, key=lambda one: one.mu or 0.0
+    )  # where one has no mu, all releases are equal
     entries = tuple(
-        f"{name}: {one.guarantee_.ledger_entry}" for name, one in read.items() if one.guarantee_.ledger_entry
+        f"{name}: {one.guarantee_.ledger_entry}"
+        for name, one in read.items()
+        if one.guarantee_.ledger_entry
     )
-    # What one statement takes as public, or does not cover, the merged one does not promise either.
+    # What one statement takes as public, or does not cover, the merged one does not
+    # promise either.
     texts = ("public_inputs", "not_covered", "assumptions")
-    of_all: Any = {name: tuple(dict.fromkeys(text for one in stated for text in getattr(one, name))) for name in texts}
-    of_all |= {name: all(getattr(one, name) for one in stated) for name in ("fit_for_release", "exact")}
+    of_all: Any = {
+        name: tuple(
+            dict.fromkeys(text for one in stated for text in getattr(one, name))
+        )
+        for name in texts
+    }
+    of_all |= {
+        name: all(getattr(one, name) for one in stated)
+        for name in ("fit_for_release", "exact")
+    }
     merged.guarantee_ = of_holders(replace(dearest, **of_all), tuple(read), entries)
     merged.budget = dearest.budget
     result: EmbeddingClassifier = merged
@@ -94,15 +127,22 @@ def merge(
 _SOFTMAX = ("coef_", "intercept_")
 
 
-def _check_that_no_two_are_of_one_data_set(models: Mapping[str, Any], *, distinct: bool) -> None:
+def _check_that_no_two_are_of_one_data_set(
+    models: Mapping[str, Any], *, distinct: bool
+) -> None:
     """Refuse models whose costs would add up, as far as their ledgers' names and their bytes show it."""
     if len({one.to_bytes() for one in models.values()}) < len(models):
-        raise ParameterError("must be different models; two are one.", parameter="models")
+        raise ParameterError(
+            "must be different models; two are one.", parameter="models"
+        )
     by_name: dict[str, str] = {}
     for name, one in models.items():
-        # Of a charge the statement has the name of the data set and a number, "wards, release 3".
+        # Of a charge the statement has the name of the data set and a number, "wards,
+        # release 3".
         entry = one.guarantee_.ledger_entry or ""
-        for data_set in {paid.rpartition(", release ")[0] for paid in entry.split("; ") if paid}:
+        for data_set in {
+            paid.rpartition(", release ")[0] for paid in entry.split("; ") if paid
+        }:
             other = by_name.setdefault(data_set, name)
             if other != name and not distinct:
                 raise ParameterError(
@@ -114,13 +154,21 @@ def _check_that_no_two_are_of_one_data_set(models: Mapping[str, Any], *, distinc
 def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
     """Return in what two models may differ, and whether they do."""
     ours, theirs = (
-        {name: value for name, value in model._fitted_with.items() if name not in _FREE} for model in (one, other)
+        {name: value for name, value in model._fitted_with.items() if name not in _FREE}
+        for model in (one, other)
     )
 
-    our_cost, their_cost = one.guarantee_, other.guarantee_
+    our_cost = one.guarantee_
+    their_cost = other.guarantee_
 
-    def map_of(model: Any) -> Any:  # sums are about a public centre, and softmax prototypes about their own
-        return model.lattice_.name if isinstance(model, MeanPrototypes) else model.lattice_.to_dict()
+    def map_of(
+        model: Any,
+    ) -> Any:  # sums are about a public centre, and softmax prototypes about their own
+        return (
+            model.lattice_.name
+            if isinstance(model, MeanPrototypes)
+            else model.lattice_.to_dict()
+        )
 
     plain = all(same_value(value, theirs.get(name)) for name, value in ours.items())
     return [
@@ -130,8 +178,15 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
         ("parameters", not plain),
         ("width or map", map_of(one) != map_of(other)),
         ("whom they protect", our_cost.unit != their_cost.unit),
-        ("cost, which has no mu", None in (our_cost.mu, their_cost.mu) and our_cost.releases != their_cost.releases),
-        ("institutions: merge models of one each", bool(our_cost.holders or their_cost.holders)),
+        (
+            "cost, which has no mu",
+            None in (our_cost.mu, their_cost.mu)
+            and our_cost.releases != their_cost.releases,
+        ),
+        (
+            "institutions: merge models of one each",
+            bool(our_cost.holders or their_cost.holders),
+        ),
     ]
 
 

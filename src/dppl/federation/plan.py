@@ -1,7 +1,8 @@
 """What travels between a coordinator and institutions: JSON and tensors in one checked file, and nothing that runs.
 
-A plan names queries by their class in the kernel and by public parameters. So an institution computes sensitivities,
-noise and cost with its own kernel, and believes nothing that it was sent.
+A plan names queries by their class in the kernel and by public parameters. So an
+institution computes sensitivities, noise and cost with its own kernel, and believes
+nothing that it was sent.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class Message:
 
     def to_bytes(self) -> bytes:
         """Return what travels; equal messages give equal bytes."""
-        return _tensorfile.to_bytes(KEY, {"format": FORMAT, "kind": self.kind, **self.fields}, self.tensors)
+        return _tensorfile.to_bytes(
+            KEY, {"format": FORMAT, "kind": self.kind, **self.fields}, self.tensors
+        )
 
     @classmethod
     def parse(cls, content: bytes) -> Message:
@@ -74,9 +77,15 @@ class Message:
         try:
             given, tensors = _tensorfile.parsed(content, KEY)
             if given.pop("format") != FORMAT:
-                raise Refusal("the message has another format: use the same version of dppl everywhere.")
+                raise Refusal(
+                    "the message has another format: use the same version of dppl everywhere."
+                )
             return cls(given.pop("kind"), given, tensors)
-        except (ValueError, KeyError, TypeError):  # whoever sent it may have sent anything
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # whoever sent it may have sent anything
             raise Refusal("the message is damaged, or none of dppl's.") from None
 
 
@@ -99,11 +108,15 @@ def packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray
         elif value is None or isinstance(value, str | int | float):
             plain[name] = value
         else:
-            raise ParameterError(f"{name} cannot travel to an institution: it is of {type(value).__name__}.")
+            raise ParameterError(
+                f"{name} cannot travel to an institution: it is of {type(value).__name__}."
+            )
     return plain, tensors
 
 
-def unpacked(plain: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def unpacked(
+    plain: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+) -> dict[str, Any]:
     """Return what `packed` split."""
     values: dict[str, Any] = dict(tensors)
     for name, value in plain.items():
@@ -136,14 +149,18 @@ class Agreement:
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=ADD_REMOVE,
-            releases=tuple(one.release for one in self.paid.values() if one.release is not None),
+            releases=tuple(
+                one.release for one in self.paid.values() if one.release is not None
+            ),
             public_inputs=("the plan",),
             not_covered=(),
             fit_for_release=fit_for_release,
         )
         if self.unit == "record":
             return guarantee
-        return of_persons(guarantee, self.max_classes_per_person, whole=self.whole_persons)
+        return of_persons(
+            guarantee, self.max_classes_per_person, whole=self.whole_persons
+        )
 
     @classmethod
     def read(cls, content: bytes) -> Agreement:
@@ -154,22 +171,33 @@ class Agreement:
         except DpplError as error:
             raise Refusal(f"the plan cannot be followed: {error}") from None
         except Exception as error:  # whoever sent it may have sent anything
-            raise Refusal(f"the plan cannot be read ({type(error).__name__}).") from None
+            raise Refusal(
+                f"the plan cannot be read ({type(error).__name__})."
+            ) from None
 
     @classmethod
     def _of(cls, name: str, message: Message) -> Agreement:
         given = message.fields
         versions = software_versions()["dppl"], FORMAT
         if (given["dppl"], given["plan_format"]) != versions:
-            raise Refusal(f"it is of dppl {given['dppl']}, and this is dppl {versions[0]}.")
+            raise Refusal(
+                f"it is of dppl {given['dppl']}, and this is dppl {versions[0]}."
+            )
         if given["adjacency"] != ADD_REMOVE:
             raise Refusal("institutions answer under add-remove alone.")
-        classes, most = given["classes"], given["max_classes_per_person"]
-        if not 0 < len(classes) == len(set(classes)) or type(given["n_features"]) is not int:
+        classes = given["classes"]
+        most = given["max_classes_per_person"]
+        if (
+            not 0 < len(classes) == len(set(classes))
+            or type(given["n_features"]) is not int
+        ):
             raise Refusal("its class list, or its number of features, is none.")
         declared = {
             one["name"]: Measurement(
-                _query(one["query"], unpacked(one["values"], _named(message.tensors, one["name"]))),
+                _query(
+                    one["query"],
+                    unpacked(one["values"], _named(message.tensors, one["name"])),
+                ),
                 one["percent"],
                 one["times"],
                 one["statistic"],
@@ -178,18 +206,34 @@ class Agreement:
         }
         if len(declared) < len(given["measurements"]):
             raise Refusal("two of its measurements have one name.")
-        whole, several = given["whole_persons"] is True, given["several_labels"] is True
-        check_declared(declared, len(classes), several_labels=several, whole_persons=whole)
-        if any(_width(one) not in (None, given["n_features"]) for one in declared.values()):
+        whole = given["whole_persons"] is True
+        several = given["several_labels"] is True
+        check_declared(
+            declared, len(classes), several_labels=several, whole_persons=whole
+        )
+        if any(
+            _width(one) not in (None, given["n_features"]) for one in declared.values()
+        ):
             raise Refusal("a measurement is not of rows of the stated width.")
-        # The records of a person become one row, and their label sets do not: these must enter with shares.
+        # The records of a person become one row, and their label sets do not: these
+        # must enter with shares.
         if several and not whole and given["unit"] == "person":
             raise Refusal("persons whose records have several labels enter as a whole.")
-        if most is not None and (type(most) is not int or most < 1 or given["unit"] != "person"):
-            raise Refusal("max_classes_per_person is a positive integer, and for persons.")
-        # What the plan costs follows from here alone; its own numbers are only compared.
+        if most is not None and (
+            type(most) is not int or most < 1 or given["unit"] != "person"
+        ):
+            raise Refusal(
+                "max_classes_per_person is a positive integer, and for persons."
+            )
+        # What the plan costs follows from here alone; its own numbers are only
+        # compared.
         budget = budget_from_dict(given["budget"])
-        paid = calibrated(budget, declared, ADD_REMOVE, rows_of_a_person(most, len(classes), whole=whole))
+        paid = calibrated(
+            budget,
+            declared,
+            ADD_REMOVE,
+            rows_of_a_person(most, len(classes), whole=whole),
+        )
         read = cls(
             name,
             str(given["estimator"]),
@@ -205,23 +249,38 @@ class Agreement:
             budget,
             paid,
         )
-        if [one.to_dict() for one in read.guarantee(fit_for_release=True).releases] != given["releases"]:
-            raise Refusal("it states another noise or cost than this institution computes.")
+        if [
+            one.to_dict() for one in read.guarantee(fit_for_release=True).releases
+        ] != given["releases"]:
+            raise Refusal(
+                "it states another noise or cost than this institution computes."
+            )
         return read
 
 
 def plan_bytes(
-    plan: Plan, guarantee: Guarantee, estimator: str, parameters: dict[str, Any], *, several_labels: bool, **more: Any
+    plan: Plan,
+    guarantee: Guarantee,
+    estimator: str,
+    parameters: dict[str, Any],
+    *,
+    several_labels: bool,
+    **more: Any,
 ) -> bytes:
     """Return a plan of a fit as it travels; `more` is what the coordinator adds."""
-    setting, measurements = plan.setting, []
+    setting = plan.setting
+    measurements = []
     tensors: dict[str, NDArray[Any]] = {}
     for name, paid in plan.measurements.items():
         one = paid.measurement
         kind = type(one.query).__name__
         if QUERIES.get(kind) is not type(one.query):
-            raise ParameterError(f"{estimator} cannot be fitted on institutions: answers of {kind} do not add up.")
-        values = {field.name: getattr(one.query, field.name) for field in fields(one.query)}
+            raise ParameterError(
+                f"{estimator} cannot be fitted on institutions: answers of {kind} do not add up."
+            )
+        values = {
+            field.name: getattr(one.query, field.name) for field in fields(one.query)
+        }
         plain, arrays = packed(values)
         how = {"percent": one.percent, "times": one.times, "statistic": one.statistic}
         measurements.append({"name": name, "query": kind, "values": plain, **how})
@@ -251,7 +310,9 @@ def public_inputs(public: Any) -> dict[str, str]:
     hashes = {} if public.rows is None else {"public rows": hash_of(public.rows)}
     if public.examples is not None:
         hashes["examples"] = hash_of(public.examples.rows)
-        hashes["classes of the examples"] = hash_of(np.asarray(public.examples.codes)[:, None])
+        hashes["classes of the examples"] = hash_of(
+            np.asarray(public.examples.codes)[:, None]
+        )
     return hashes
 
 
@@ -259,7 +320,8 @@ def hash_of(rows: RowSource) -> str:
     """Return a hash of public rows that any form of the same table has."""
     digest = sha256(f"{tuple(rows.shape)}".encode())
     for block in iter_blocks(rows, _ROWS):
-        # Every float16 and float32 is a float64, so the hash is of values and not of how they are stored.
+        # Every float16 and float32 is a float64, so the hash is of values and not of
+        # how they are stored.
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return digest.hexdigest()
 
@@ -267,17 +329,24 @@ def hash_of(rows: RowSource) -> str:
 def question(plan: str, number: int, name: str, released: Mapping[str, Any]) -> bytes:
     """Return an ask as it travels."""
     plain, tensors = packed(released)
-    # Equal questions have equal bytes, and whoever asks twice is recognised by their hash.
-    return Message("ask", {"plan": plan, "number": number, "name": name, "values": plain}, tensors).to_bytes()
+    # Equal questions have equal bytes, and whoever asks twice is recognised by their
+    # hash.
+    return Message(
+        "ask", {"plan": plan, "number": number, "name": name, "values": plain}, tensors
+    ).to_bytes()
 
 
-def answer_to(content: bytes, plan: str, number: int, value: NDArray[np.int64], **more: Any) -> bytes:
+def answer_to(
+    content: bytes, plan: str, number: int, value: NDArray[np.int64], **more: Any
+) -> bytes:
     """Return the answer to an ask as it travels."""
     given = {"plan": plan, "number": number, "question": identity(content), **more}
     return Message("answer", given, {"answer": value}).to_bytes()
 
 
-def made_up_record(n_features: int, classes: NDArray[Any], several: SeveralLabels | None) -> Any:
+def made_up_record(
+    n_features: int, classes: NDArray[Any], several: SeveralLabels | None
+) -> Any:
     """Return one row of zeros: its answer has the shape of every answer, and what it cannot answer, no record can."""
     labels = classes[:1] if several is None else np.zeros((1, len(classes)), bool)
     made_up = private_data(np.zeros((1, n_features)), labels, several=several)
@@ -286,12 +355,18 @@ def made_up_record(n_features: int, classes: NDArray[Any], several: SeveralLabel
 
 def seed_of_ask(seed: int, holder: str, number: int) -> int:
     """Return the seed of an answer in an experiment: no two answers, and no two institutions, have the same noise."""
-    return int.from_bytes(sha256(f"{int(seed)} {number} {holder}".encode()).digest()[:8], "big")
+    return int.from_bytes(
+        sha256(f"{int(seed)} {number} {holder}".encode()).digest()[:8], "big"
+    )
 
 
 def _named(tensors: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
     start = f"{name}."
-    return {key.removeprefix(start): one for key, one in tensors.items() if key.startswith(start)}
+    return {
+        key.removeprefix(start): one
+        for key, one in tensors.items()
+        if key.startswith(start)
+    }
 
 
 def _query(kind: str, values: dict[str, Any]) -> queries.Query:
@@ -301,11 +376,18 @@ def _query(kind: str, values: dict[str, Any]) -> queries.Query:
     made = QUERIES[kind]
     hints = get_type_hints(made)
     expected = {field.name: hints[field.name] for field in fields(made)}
-    values = {name: values[name] for name in values if not isinstance(values[name], np.ndarray)}
+    values = {
+        name: values[name]
+        for name in values
+        if not isinstance(values[name], np.ndarray)
+    }
     # Exact types: True would pass for the integer 1.
     if {name: type(value) for name, value in values.items()} != expected:
         raise Refusal(f"{kind} has other parameters.")
-    if any(isinstance(value, int) and value < (name != "bias") for name, value in values.items()):
+    if any(
+        isinstance(value, int) and value < (name != "bias")
+        for name, value in values.items()
+    ):
         raise Refusal(f"{kind} has a parameter below what it may be.")
     return made(**values)
 

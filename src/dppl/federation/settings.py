@@ -16,7 +16,14 @@ from dppl.kernel.privacy import ApproxDP, GaussianDP, Ledger
 from dppl.kernel.reading import SeveralLabels
 
 Kind = TypeVar("Kind")
-_TYPES = {"str": str, "int": int, "float": float, "Path": Path, "tuple": tuple, "dict": dict}
+_TYPES = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "Path": Path,
+    "tuple": tuple,
+    "dict": dict,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +52,13 @@ class HolderFile:
 
     def __post_init__(self) -> None:
         # Half a limit would be none.
-        if (self.epsilon is None) != (self.delta is None) or None not in (self.mu, self.epsilon):
-            raise ParameterError("must stand alone, or else epsilon and delta both.", parameter="mu")
+        if (self.epsilon is None) != (self.delta is None) or None not in (
+            self.mu,
+            self.epsilon,
+        ):
+            raise ParameterError(
+                "must stand alone, or else epsilon and delta both.", parameter="mu"
+            )
 
     def open(self) -> Holder:
         """Open the institution; nothing private but the shape of its table is read before a plan is paid."""
@@ -55,7 +67,9 @@ class HolderFile:
             limit = ApproxDP(self.epsilon, self.delta)
         table = read_table(self.table, x=self.x, y=self.y, labels=self.labels)
         if table.y is None:
-            raise InputError(f"{self.table} has no labels; name their array or column with y, or a file with labels.")
+            raise InputError(
+                f"{self.table} has no labels; name their array or column with y, or a file with labels."
+            )
         return Holder(
             self.name,
             table,
@@ -72,7 +86,13 @@ class HolderFile:
 
     def serve(self, holder: Holder, **how: Any) -> None:
         """Answer messages from the SuperLink."""
-        serve(holder, superlink=self.superlink, root_certificates=self.root_certificates, key=self.key, **how)
+        serve(
+            holder,
+            superlink=self.superlink,
+            root_certificates=self.root_certificates,
+            key=self.key,
+            **how,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +109,13 @@ class FederationFile:
 
     def way(self) -> Superlink:
         """Return the way to them."""
-        keys = {name: public_key(self.folder / path) for name, path in self.holders.items()}
-        where: dict[str, Any] = {"root_certificates": self.root_certificates, "secret": self.secret}
+        keys = {
+            name: public_key(self.folder / path) for name, path in self.holders.items()
+        }
+        where: dict[str, Any] = {
+            "root_certificates": self.root_certificates,
+            "secret": self.secret,
+        }
         return Superlink(self.superlink, keys, timeout=self.timeout, **where)
 
 
@@ -105,8 +130,15 @@ def read(path: Path, kind: type[Kind]) -> Kind:
     known = {one.name: one for one in fields(kind) if "hidden" not in one.metadata}  # type: ignore[arg-type]
     for name in given.keys() - known.keys():
         meant = _validate.closest(name, known)
-        raise ParameterError(f"of {path} is unknown." + (f" Is {meant} meant?" if meant else ""), parameter=name)
-    missing = [name for name, one in known.items() if one.default is MISSING and name not in given]
+        raise ParameterError(
+            f"of {path} is unknown." + (f" Is {meant} meant?" if meant else ""),
+            parameter=name,
+        )
+    missing = [
+        name
+        for name, one in known.items()
+        if one.default is MISSING and name not in given
+    ]
     if missing:
         raise InputError(f"{path} must say {', '.join(missing)}.")
     values: dict[str, Any] = {"folder": path.parent} if kind is FederationFile else {}
@@ -119,7 +151,9 @@ def read(path: Path, kind: type[Kind]) -> Kind:
         elif text.startswith("float") and type(value) is int:
             value = float(value)
         if not isinstance(value, _TYPES[text.split("[")[0].split(" ")[0]]):
-            raise ParameterError(f"of {path} has another type; got {value!r}.", parameter=name)
+            raise ParameterError(
+                f"of {path} has another type; got {value!r}.", parameter=name
+            )
         values[name] = value
     if kind is HolderFile and "://" not in values["ledger"]:
         values["ledger"] = str(path.parent / values["ledger"])

@@ -10,15 +10,19 @@ from typing import Any, TypeAlias
 # Bytes that a rule works with at a time; so many stay in the cache of a core.
 _CHUNK = 1 << 20
 
-# From what a layer was given and the slope at what it returned, both of shape (n, ...), to its gradients, (n, size).
+# From what a layer was given and the slope at what it returned, both of shape (n, ...),
+# to its gradients, (n, size).
 Rule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
 
 
-def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, Any], None]) -> Any:
+def watch(
+    torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, Any], None]
+) -> Any:
     """Have the backward pass call `keep(given, slope)` with the input of a layer and the slope at its output.
 
-    This runs under vmap, whose tensors each wrap one of all records; these are kept, and hooked. `zeros` has a zero
-    for each record that asks for a gradient. Returns the output to hand on.
+    This runs under vmap, whose tensors each wrap one of all records; these are kept,
+    and hooked. `zeros` has a zero for each record that asks for a gradient. Returns the
+    output to hand on.
     """
     functorch = torch._C._functorch
 
@@ -31,8 +35,10 @@ def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, 
     hooked = whole(output)
     if not hooked.requires_grad:  # no weight below does, so the slopes begin here
         hooked = whole(output := output + zeros)
-    # A view that is written over later would lose its hook, and what it is a view of does not.
-    base, shape = hooked if hooked._base is None else hooked._base, hooked.shape
+    # A view that is written over later would lose its hook, and what it is a view of
+    # does not.
+    base = hooked if hooked._base is None else hooked._base
+    shape = hooked.shape
     if not _in_same_order(base, hooked):
         base = whole(output := output + 0)
     held = [whole(given).detach()]  # until the backward pass has used it
@@ -43,19 +49,33 @@ def watch(torch: Any, given: Any, output: Any, zeros: Any, keep: Callable[[Any, 
 def _in_same_order(base: Any, view: Any) -> bool:
     """Whether a view has all numbers of its base, in an order that `reshape` keeps."""
     steps, base_steps = (
-        [(size, step) for size, step in zip(one.shape, one.stride(), strict=True) if size > 1] for one in (view, base)
+        [
+            (size, step)
+            for size, step in zip(one.shape, one.stride(), strict=True)
+            if size > 1
+        ]
+        for one in (view, base)
     )
-    return view.numel() == base.numel() and (steps == base_steps or (view.is_contiguous() and base.is_contiguous()))
+    return view.numel() == base.numel() and (
+        steps == base_steps or (view.is_contiguous() and base.is_contiguous())
+    )
 
 
 def add_gradients(
-    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any, rows: Mapping[str, Any]
+    torch: Any,
+    layer: Any,
+    places: Mapping[str, Any],
+    given: Any,
+    slope: Any,
+    rows: Mapping[str, Any],
 ) -> None:
     """Add the gradients of one call of a layer to `rows`, by parameter of shape (n, trained), a few records at a time.
 
     `places` says which of a parameter's flat positions are trained; None is all.
     """
-    size = max(given[0].numel(), sum(layer.get_parameter(own).numel() for own in places))
+    size = max(
+        given[0].numel(), sum(layer.get_parameter(own).numel() for own in places)
+    )
     rule: Rule = partial(_by_vjp, torch, layer, places)
     if type(layer) is torch.nn.Linear:
         rule = partial(_of_linear, torch, layer, places)
@@ -70,36 +90,55 @@ def add_gradients(
             rows[own][part] += gradient
 
 
-def _by_vjp(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
+def _by_vjp(
+    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
+) -> dict[str, Any]:
     """Call the layer once more, each record by itself, and follow it back: for layers of any kind."""
-    func, weights = torch.func, {own: layer.get_parameter(own).detach() for own in places}
+    func = torch.func
+    weights = {own: layer.get_parameter(own).detach() for own in places}
 
     def one_record(given: Any, slope: Any) -> dict[str, Any]:
-        _, pull = func.vjp(lambda weights: func.functional_call(layer, weights, (given,)), weights)
+        _, pull = func.vjp(
+            lambda weights: func.functional_call(layer, weights, (given,)), weights
+        )
         (gradient,) = pull(slope)
-        return {own: _taken(part.flatten(), places[own]) for own, part in gradient.items()}
+        return {
+            own: _taken(part.flatten(), places[own]) for own, part in gradient.items()
+        }
 
     gradients: dict[str, Any] = func.vmap(one_record)(given, slope)
     return gradients
 
 
-def _of_linear(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
-    n, found = len(given), dict[str, Any]()
+def _of_linear(
+    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
+) -> dict[str, Any]:
+    n = len(given)
+    found = dict[str, Any]()
     slope = slope.reshape(n, -1, layer.out_features)
     if "weight" in places:
-        products = torch.bmm(slope.transpose(1, 2), given.reshape(n, -1, layer.in_features))
+        products = torch.bmm(
+            slope.transpose(1, 2), given.reshape(n, -1, layer.in_features)
+        )
         found["weight"] = _taken(products.flatten(1), places["weight"])
     if "bias" in places:
         found["bias"] = _taken(slope.sum(1), places["bias"])
     return found
 
 
-def _of_frozen(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> dict[str, Any]:
-    given, slope = (tensor.reshape(len(given), layer.num_features, -1) for tensor in (given, slope))
+def _of_frozen(
+    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
+) -> dict[str, Any]:
+    given, slope = (
+        tensor.reshape(len(given), layer.num_features, -1) for tensor in (given, slope)
+    )
     shift = slope.sum(2, dtype=torch.float32)
     scale = (given * slope).sum(2, dtype=torch.float32) - layer.running_mean * shift
     scale *= (layer.running_var + layer.eps).rsqrt()
-    return {own: _taken({"weight": scale, "bias": shift}[own], index) for own, index in places.items()}
+    return {
+        own: _taken({"weight": scale, "bias": shift}[own], index)
+        for own, index in places.items()
+    }
 
 
 def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
@@ -112,38 +151,62 @@ def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
     )
 
 
-def _of_convolution(torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any) -> tuple[Rule, int]:
+def _of_convolution(
+    torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
+) -> tuple[Rule, int]:
     """Return the rule, and how many numbers a record takes in it.
 
-    A filter's weight at (channel, i, j) meets one window of the padded image, as large as the output. So the gradient
-    is the product of the slopes with these windows, and only windows of trained weights are taken.
+    A filter's weight at (channel, i, j) meets one window of the padded image, as large
+    as the output. So the gradient is the product of the slopes with these windows, and
+    only windows of trained weights are taken.
     """
     n_columns, (height, width) = layer.weight[0].numel(), layer.kernel_size
     trained = places.get("weight")
-    columns, picked = torch.arange(n_columns, device=given.device), None
+    columns = torch.arange(n_columns, device=given.device)
+    picked = None
     if trained is not None:
         columns, within = torch.unique(trained % n_columns, return_inverse=True)
         picked = within * layer.out_channels + trained // n_columns
-    # Where windows begin in the padded image, whose numbers lie in one piece, and how they step through it.
-    inside = [slice(start, start + size) for start, size in zip(layer.padding, given.shape[-2:], strict=True)]
-    rows, across = (size + 2 * padding for size, padding in zip(given.shape[-2:], layer.padding, strict=True))
-    i, j = columns // width % height, columns % width
-    starts = (columns // (height * width) * rows + i * layer.dilation[0]) * across + j * layer.dilation[1]
-    steps, sizes = (layer.stride[0] * across, layer.stride[1]), slope.shape[-2:]
+    # Where windows begin in the padded image, whose numbers lie in one piece, and how
+    # they step through it.
+    inside = [
+        slice(start, start + size)
+        for start, size in zip(layer.padding, given.shape[-2:], strict=True)
+    ]
+    rows, across = (
+        size + 2 * padding
+        for size, padding in zip(given.shape[-2:], layer.padding, strict=True)
+    )
+    i = columns // width % height
+    j = columns % width
+    starts = (
+        columns // (height * width) * rows + i * layer.dilation[0]
+    ) * across + j * layer.dilation[1]
+    steps = (layer.stride[0] * across, layer.stride[1])
+    sizes = slope.shape[-2:]
     last = sum(step * (size - 1) for step, size in zip(steps, sizes, strict=True))
 
     def rule(given: Any, slope: Any) -> dict[str, Any]:
-        n, found = len(given), dict[str, Any]()
+        n = len(given)
+        found = dict[str, Any]()
         slope = slope.reshape(n, layer.out_channels, -1)
         if "weight" in places:
-            # One copy, where `pad` would make one with channels last and another in this order.
+            # One copy, where `pad` would make one with channels last and another in
+            # this order.
             image = given.new_zeros(n, layer.in_channels, rows, across)
             image[(..., *inside)] = given.reshape(n, *given.shape[-3:])
             windows = image.as_strided((image.numel() - last, *sizes), (1, *steps))
-            begin = image[0].numel() * torch.arange(n, device=given.device)[:, None] + starts
+            begin = (
+                image[0].numel() * torch.arange(n, device=given.device)[:, None]
+                + starts
+            )
             taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)
-            left, right = (slope, taken) if picked is None else (taken, slope)  # the longer one first is faster
-            found["weight"] = _taken(torch.bmm(left, right.transpose(1, 2)).flatten(1), picked)
+            left, right = (
+                (slope, taken) if picked is None else (taken, slope)
+            )  # the longer one first is faster
+            found["weight"] = _taken(
+                torch.bmm(left, right.transpose(1, 2)).flatten(1), picked
+            )
         if "bias" in places:
             found["bias"] = _taken(slope.sum(2), places["bias"])
         return found
@@ -168,6 +231,7 @@ def _normalised(layer: Any, x: Any) -> Any:
     scale = (layer.running_var + layer.eps).rsqrt()
     shift = -layer.running_mean * scale
     if layer.affine:
-        scale, shift = scale * layer.weight, shift * layer.weight + layer.bias
+        scale = scale * layer.weight
+        shift = shift * layer.weight + layer.bias
     shape = (-1, *[1] * (x.dim() - 2))
     return shift.view(shape).addcmul(x, scale.view(shape))

@@ -1,8 +1,9 @@
 """The gradient of a network as a query: the one file of `dppl.finetune` that holds private records.
 
-The module is called under `torch.func.vmap` on one record alone, so nothing in it can mix records. Its trained layers
-are watched: as soon as the backward pass has the slope at the output of one, the gradients of its trained coordinates
-follow from the slope and from what it was given (`backward`), and the slope is forgotten. So memory grows with
+The module is called under `torch.func.vmap` on one record alone, so nothing in it can
+mix records. Its trained layers are watched: as soon as the backward pass has the slope
+at the output of one, the gradients of its trained coordinates follow from the slope and
+from what it was given (`backward`), and the slope is forgotten. So memory grows with
 activations and trained coordinates, and not with the number of weights.
 """
 
@@ -38,13 +39,17 @@ from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
 
-# Length of the longest integer row: a gradient of the clipping norm, in steps of rounding.
+# Length of the longest integer row: a gradient of the clipping norm, in steps of
+# rounding.
 RADIUS = 2**22
-# Rows are scaled this much shorter than the radius, so that rounding makes none of them too long.
+# Rows are scaled this much shorter than the radius, so that rounding makes none of them
+# too long.
 _SLACK = 2.0**-10
-# Numbers of rows that are rounded or added up at a time; so many of float64 stay in the cache of a core.
+# Numbers of rows that are rounded or added up at a time; so many of float64 stay in the
+# cache of a core.
 _CHUNK = 1 << 17
-# Largest difference from a plain backward pass, relative to the gradient's largest coordinate.
+# Largest difference from a plain backward pass, relative to the gradient's largest
+# coordinate.
 _TOLERANCE = 1e-3
 
 
@@ -56,34 +61,45 @@ def noise_within(
     if sampling_rate < 1:
         return SampledGaussian.within(budget, squared_norm, times, sampling_rate, mu)
     if mu:
-        budget = GaussianDP(root_below(Fraction(budget.gaussian_allowance().mu) ** 2 - Fraction(mu) ** 2))
+        budget = GaussianDP(
+            root_below(
+                Fraction(budget.gaussian_allowance().mu) ** 2 - Fraction(mu) ** 2
+            )
+        )
     return RoundedGaussian.within(budget, squared_norm, times)
 
 
 class NetworkGradients(OwnAnswer):
     """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
-    **Reach.** Let g be the gradient at one record in all trained weights jointly, C the clip and R = 2²². The record
-    adds the integer row q = round(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: a
-    coordinate is a float32 of 24 bits, so its square is exact in float64. So is a sum of them below 2⁵³, and as no term
-    is negative, a longer sum cannot come out below that. A row for which Σq² ≤ R² does not come out true, as with a
-    coordinate that is not a number, becomes zero. So ‖q‖ ≤ R whatever the network computes, sums of rows are exact
-    integers, and one record that is added or removed moves the sum by R at most, if the rows of all others stay what
-    they were.
+    **Reach.** Let g be the gradient at one record in all trained weights jointly, C the
+    clip and R = 2²². The record adds the integer row q = round(g·r/max(‖g‖, C)) with r
+    = R·(1 - 2⁻¹⁰). Its length is not left to floats: a coordinate is a float32 of 24
+    bits, so its square is exact in float64. So is a sum of them below 2⁵³, and as no
+    term is negative, a longer sum cannot come out below that. A row for which Σq² ≤ R²
+    does not come out true, as with a coordinate that is not a number, becomes zero. So
+    ‖q‖ ≤ R whatever the network computes, sums of rows are exact integers, and one
+    record that is added or removed moves the sum by R at most, if the rows of all
+    others stay what they were.
 
-    They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
-    kernel may still round a record differently in another batch, which the statement names; ``block=1`` rules it out.
+    They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In
+    blocks of more than one a kernel may still round a record differently in another
+    batch, which the statement names; ``block=1`` rules it out.
 
-    With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 separate fair coins.
+    With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in
+    it by 32 separate fair coins.
 
-    **Persons.** The rows of a person add up to an integer vector S, in float64 without rounding. The person adds
-    trunc(S·w) with w ≤ R/‖S‖, and zero if that is not at most R long, by the check above. Below that limit m equal rows
-    count as one (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
+    **Persons.** The rows of a person add up to an integer vector S, in float64 without
+    rounding. The person adds trunc(S·w) with w ≤ R/‖S‖, and zero if that is not at most
+    R long, by the check above. Below that limit m equal rows count as one
+    (`dppl.kernel.lattice.joint`). Coins are tossed for persons.
 
-    `clip` is the longest gradient that keeps its length; `shape` is a record's, `integral` says that records
-    hold whole numbers, and `mu` what is released besides, within the same budget. An ask is at the values of all that
-    is `kept`: the trained weights, and what others may set. The module is copied, with weights of this `precision`.
-    Rows are float32 in each, so the reach does not depend on it, nor on `keep_filters`, which is for gradients.
+    `clip` is the longest gradient that keeps its length; `shape` is a record's,
+    `integral` says that records hold whole numbers, and `mu` what is released besides,
+    within the same budget. An ask is at the values of all that is `kept`: the trained
+    weights, and what others may set. The module is copied, with weights of this
+    `precision`. Rows are float32 in each, so the reach does not depend on it, nor on
+    `keep_filters`, which is for gradients.
     """
 
     needs_rows = True
@@ -107,9 +123,13 @@ class NetworkGradients(OwnAnswer):
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
         kind = getattr(self._torch, precision)
-        self.module, self.selection = deepcopy(module).requires_grad_(False).to(kind), selection
+        self.module = deepcopy(module).requires_grad_(False).to(kind)
+        self.selection = selection
         self._kept = selection if kept is None else kept
-        self.sampling_rate, self._clip, self._block, self._mu = sampling_rate, clip, block, mu
+        self.sampling_rate = sampling_rate
+        self._clip = clip
+        self._block = block
+        self._mu = mu
         self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else kind
         freeze_normalisation(self._torch, self.module)
@@ -117,16 +137,26 @@ class NetworkGradients(OwnAnswer):
         self._layers: dict[str, dict[str, Any]] = {}
         self._parts: dict[str, dict[str, slice]] = {}
         self.size = 0  # number of trained weights
-        for (name, places), length in zip(selection.items(), sizes_of(self.module, selection), strict=True):
+        for (name, places), length in zip(
+            selection.items(), sizes_of(self.module, selection), strict=True
+        ):
             layer, _, own = name.rpartition(".")
-            index = None if places is None else self._torch.from_numpy(places).to(self._device)
+            index = (
+                None
+                if places is None
+                else self._torch.from_numpy(places).to(self._device)
+            )
             self._layers.setdefault(layer, {})[own] = index
-            self._parts.setdefault(layer, {})[own] = slice(self.size, self.size + length)
+            self._parts.setdefault(layer, {})[own] = slice(
+                self.size, self.size + length
+            )
             self.size += length
         self._filters = [
             layer
             for layer, places in self._layers.items()
-            if keep_filters and is_convolution(self.module.get_submodule(layer)) and places.get("weight", 0) is None
+            if keep_filters
+            and is_convolution(self.module.get_submodule(layer))
+            and places.get("weight", 0) is None
         ]
         self.n_outputs = 0  # which the trial learns
         self.row_independent = block == 1
@@ -142,30 +172,45 @@ class NetworkGradients(OwnAnswer):
         """The length of a gradient of length 1."""
         return RADIUS / self._clip
 
-    def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
+    def mechanism(
+        self, budget: Budget, times: int, relation: str
+    ) -> RoundedGaussian | SampledGaussian:
         """Return the noise; sums over samples have their own accounting."""
         if relation != ADD_REMOVE:
-            raise ParameterError("gradients of networks are accounted under add-remove only")
+            raise ParameterError(
+                "gradients of networks are accounted under add-remove only"
+            )
         return noise_within(budget, times, self.sampling_rate, self._mu)
 
-    def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
+    def answer(
+        self, mechanism: Any, records: Records, source: Randomness, *, weights: Any
+    ) -> NDArray[np.int64]:
         """Return the sum at these trained weights with noise, over a new sample."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
         taken = None
         if isinstance(mechanism, SampledGaussian):
             whose = records.persons
-            n_units = len(records.codes) if whose is None else int(whose.numbers.max(initial=-1)) + 1
-            taken, mechanism = mechanism.sample(n_units, source), mechanism.each
+            n_units = (
+                len(records.codes)
+                if whose is None
+                else int(whose.numbers.max(initial=-1)) + 1
+            )
+            taken = mechanism.sample(n_units, source)
+            mechanism = mechanism.each
             taken = taken if whose is None else taken[whose.numbers]
         exact = self.exact(records, weights=weights, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
-    def exact(self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def exact(
+        self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
         """Return the sum over the records that are taken, all by default."""
         assert isinstance(records, HeldRecords)
         size = sum(sizes_of(self.module, self._kept))
-        set_weights(self.module, self._kept, shaped("weights", weights, size).astype(np.float32))
+        set_weights(
+            self.module, self._kept, shaped("weights", weights, size).astype(np.float32)
+        )
         inputs: Any = records.rows
         included = records.codes >= 0
         included = included if taken is None else included & taken
@@ -178,29 +223,37 @@ class NetworkGradients(OwnAnswer):
             total += self.block_sum(inputs[part], records.codes[part])
         return total
 
-    def _sum_of_persons(self, records: HeldRecords, included: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _sum_of_persons(
+        self, records: HeldRecords, included: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
         """Return the sum over persons of what all of their records add, clipped as one record is."""
         assert records.persons is not None
         inputs: Any = records.rows
         numbers = records.persons.numbers
         order = Persons.of(included, numbers).order
         last = np.diff(numbers[order], append=-1) != 0
-        total, joint, own = np.zeros(self.size, np.int64), np.zeros(self.size), 0
+        total = np.zeros(self.size, np.int64)
+        joint = np.zeros(self.size)
+        own = 0
         for start in range(0, len(order), self._block):
             part = order[start : start + self._block]
             rows = self._block_rows(inputs[part], records.codes[part])
-            for row, ends in zip(rows[: len(part)], last[start : start + len(part)].tolist(), strict=True):
+            for row, ends in zip(
+                rows[: len(part)], last[start : start + len(part)].tolist(), strict=True
+            ):
                 row = row.double().cpu().numpy()
                 joint += row  # integers below 2⁵³
                 own += int(row @ row)
                 if ends:
                     total += _shortened(joint, own)
-                    joint, own = np.zeros(self.size), 0
+                    joint = np.zeros(self.size)
+                    own = 0
         return total
 
     def block_sum(self, inputs: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
         """Return the sum of the integer rows of at most a block of records."""
-        rows, n = self._block_rows(inputs, codes), len(inputs)
+        rows = self._block_rows(inputs, codes)
+        n = len(inputs)
         # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
         sums = [columns[:n].double().sum(0) for columns in _column_chunks(rows)]
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
@@ -223,27 +276,40 @@ class NetworkGradients(OwnAnswer):
         rows = self.rows(x, y)
         for layer in self._filters:
             self._spare(layer, rows)
-        lengths = [torch.linalg.vector_norm(columns, dim=1, keepdim=True).double() for columns in _column_chunks(rows)]
+        lengths = [
+            torch.linalg.vector_norm(columns, dim=1, keepdim=True).double()
+            for columns in _column_chunks(rows)
+        ]
         norm = torch.linalg.vector_norm(torch.cat(lengths, 1), dim=1, keepdim=True)
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()
         squared = torch.zeros_like(norm)
-        for columns in _column_chunks(rows):  # in place: with many trained weights this is most of the memory
+        for columns in _column_chunks(
+            rows
+        ):  # in place: with many trained weights this is most of the memory
             columns.mul_(scale).round_()  # trunc_ takes ten times as long
             squared += columns.double().square_().sum(1, keepdim=True)
-        # The exact check on which the reach rests: a row that is too long, or holds what is no number, becomes zero.
-        return rows.index_fill_(0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0)
+        # The exact check on which the reach rests: a row that is too long, or holds
+        # what is no number, becomes zero.
+        return rows.index_fill_(
+            0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0
+        )
 
     def _spare(self, layer: str, rows: Any) -> None:
         """Take out of gradients what moves means and deviations of filters, so that the clip is not spent on it."""
         filters = self.module.get_submodule(layer).weight.flatten(1).float()
-        filters = self._torch.nn.functional.normalize(filters - filters.mean(1, keepdim=True))
+        filters = self._torch.nn.functional.normalize(
+            filters - filters.mean(1, keepdim=True)
+        )
         own = rows[:, self._parts[layer]["weight"]].view(len(rows), *filters.shape)
         own -= own.mean(2, keepdim=True)
         own -= (own * filters).sum(2, keepdim=True) * filters
 
-    def features(self, inputs: NDArray[Any], layer: str, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def features(
+        self, inputs: NDArray[Any], layer: str, weights: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return what a layer is given for each record at these trained weights, shape (n, width); private."""
-        torch, seen = self._torch, list[Any]()
+        torch = self._torch
+        seen = list[Any]()
         set_weights(self.module, self._kept, weights)
 
         def of_one(x: Any) -> Any:
@@ -256,7 +322,9 @@ class NetworkGradients(OwnAnswer):
         watched = self.module.get_submodule(layer).register_forward_pre_hook(
             lambda _, args: seen.append(args[0]), prepend=True
         )
-        blocks = [np.empty((0, self.module.get_submodule(layer).in_features), np.float32)]
+        blocks = [
+            np.empty((0, self.module.get_submodule(layer).in_features), np.float32)
+        ]
         with watched, torch.no_grad(), self._exact_kernels():
             for start in range(0, len(inputs), self._block):
                 part = inputs[start : start + self._block]
@@ -271,22 +339,30 @@ class NetworkGradients(OwnAnswer):
 
         def loss(x: Any, y: Any, zeros: Any) -> Any:
             def see(layer: str, args: tuple[Any, ...], output: Any) -> Any:
-                return watch(torch, args[0], output, zeros, partial(self._add, rows, layer))
+                return watch(
+                    torch, args[0], output, zeros, partial(self._add, rows, layer)
+                )
 
             with self._hooked(see):
                 return self._cross_entropy(x, y)
 
-        if x.dim() == 4 and x.dtype == torch.float32:  # images, which convolutions take faster with channels last
+        if (
+            x.dim() == 4 and x.dtype == torch.float32
+        ):  # images, which convolutions take faster with channels last
             x = x.to(memory_format=torch.channels_last)
         with self._exact_kernels():
-            losses = torch.func.vmap(loss)(x, y, torch.zeros(len(x), device=x.device, requires_grad=True))
-            # Losses are of one record each, so the slopes of their sum are the slopes of each record.
+            losses = torch.func.vmap(loss)(
+                x, y, torch.zeros(len(x), device=x.device, requires_grad=True)
+            )
+            # Losses are of one record each, so the slopes of their sum are the slopes
+            # of each record.
             losses.sum().backward()
         return rows
 
     def _add(self, rows: Any, layer: str, given: Any, slope: Any) -> None:
         """Add the gradients of one call of a layer; one that is called twice adds twice."""
-        module, places = self.module.get_submodule(layer), self._layers[layer]
+        module = self.module.get_submodule(layer)
+        places = self._layers[layer]
         parts = {own: rows[:, part] for own, part in self._parts[layer].items()}
         add_gradients(self._torch, module, places, given, slope, parts)
 
@@ -294,14 +370,21 @@ class NetworkGradients(OwnAnswer):
     def _exact_kernels(self) -> Iterator[None]:
         attention = import_module("torch.nn.attention")
         # The fast kernels of attention do not run under vmap.
-        with exact_products(self._torch, self._device.type), attention.sdpa_kernel(attention.SDPBackend.MATH):
+        with (
+            exact_products(self._torch, self._device.type),
+            attention.sdpa_kernel(attention.SDPBackend.MATH),
+        ):
             yield
 
     def _cross_entropy(self, x: Any, y: Any) -> Any:
-        return self._torch.nn.functional.cross_entropy(logits_of(self.module(x[None])), y[None])
+        return self._torch.nn.functional.cross_entropy(
+            logits_of(self.module(x[None])), y[None]
+        )
 
     @contextmanager
-    def _hooked(self, hook: Callable[[str, tuple[Any, ...], Any], Any]) -> Iterator[None]:
+    def _hooked(
+        self, hook: Callable[[str, tuple[Any, ...], Any], Any]
+    ) -> Iterator[None]:
         handles = [
             self.module.get_submodule(layer).register_forward_hook(
                 lambda _, args, output, layer=layer: hook(layer, args, output)
@@ -318,7 +401,8 @@ class NetworkGradients(OwnAnswer):
         """Try synthetic records: gradients must be as in a plain backward pass, and nothing may be remembered."""
         torch = self._torch
         # A copy with moved weights: a new head of zeros would hide the layers below it.
-        own, self.module = self.module, deepcopy(self.module)
+        own = self.module
+        self.module = deepcopy(self.module)
         for name in self.selection:
             weight = self.module.get_parameter(name)
             step = 0.05 * (1 + 0.7 * torch.arange(weight.numel())).sin()
@@ -326,18 +410,34 @@ class NetworkGradients(OwnAnswer):
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         generators = _generators()
         try:
-            x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
+            x = (
+                torch.arange(self._block * int(np.prod(shape)))
+                .reshape(self._block, *shape)
+                .to(self._device)
+            )
             x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin().to(self._dtype)
             y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
             self._see_layers(x[0])
             self.integers(x, y)
             if _generators() != generators:
-                raise ValueError("it draws random numbers, which the records of a block would share")
-            if any(not torch.equal(buffers[name], buffer) for name, buffer in self.module.named_buffers()):
+                raise ValueError(
+                    "it draws random numbers, which the records of a block would share"
+                )
+            if any(
+                not torch.equal(buffers[name], buffer)
+                for name, buffer in self.module.named_buffers()
+            ):
                 raise ValueError("it remembers what it has seen, in a buffer")
             self.module.float()  # bfloat16 is too coarse for the comparison, and the rules are the same
-            self._compare_with_backward(x[0] if self._dtype == torch.int64 else x[0].float(), y[0])
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:  # on synthetic records: nothing private
+            self._compare_with_backward(
+                x[0] if self._dtype == torch.int64 else x[0].float(), y[0]
+            )
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+            IndexError,
+        ) as error:  # on synthetic records: nothing private
             problem = str(error).partition("\n")[0]
             raise ParameterError(
                 f"the module cannot be trained record by record on shape {shape}: {problem}."
@@ -346,11 +446,16 @@ class NetworkGradients(OwnAnswer):
 
     def _see_layers(self, x: Any) -> None:
         """Note how many logits there are, and see that each trained layer is called with one tensor and returns one."""
-        torch, called = self._torch, set[str]()
+        torch = self._torch
+        called = set[str]()
 
         def see(layer: str, args: tuple[Any, ...], output: Any) -> Any:
-            if len(args) != 1 or not all(isinstance(value, torch.Tensor) for value in (args[0], output)):
-                raise TypeError(f"layer {layer!r} must take one tensor and return one to be trained")
+            if len(args) != 1 or not all(
+                isinstance(value, torch.Tensor) for value in (args[0], output)
+            ):
+                raise TypeError(
+                    f"layer {layer!r} must take one tensor and return one to be trained"
+                )
             called.add(layer)
             return output
 
@@ -362,13 +467,21 @@ class NetworkGradients(OwnAnswer):
     def _compare_with_backward(self, x: Any, y: Any) -> None:
         """Compare the gradient at one record with a plain backward pass, which knows of no layers."""
         row = self.rows(x[None], y[None])[0]
-        weights = [self.module.get_parameter(name).requires_grad_() for name in self.selection]
+        weights = [
+            self.module.get_parameter(name).requires_grad_() for name in self.selection
+        ]
         with exact_products(self._torch, self._device.type):
-            plain = [part.flatten() for part in self._torch.autograd.grad(self._cross_entropy(x, y), weights)]
+            plain = [
+                part.flatten()
+                for part in self._torch.autograd.grad(
+                    self._cross_entropy(x, y), weights
+                )
+            ]
         largest = max(float(part.abs().max()) for part in plain)
         for name, whole in zip(self.selection, plain, strict=True):
             layer, _, own = name.rpartition(".")
-            index, part = self._layers[layer][own], row[self._parts[layer][own]]
+            index = self._layers[layer][own]
+            part = row[self._parts[layer][own]]
             difference = (whole if index is None else whole[index]) - part
             if not difference.abs().max() <= _TOLERANCE * largest:  # or not a number
                 raise ValueError(
@@ -379,7 +492,8 @@ class NetworkGradients(OwnAnswer):
 class PrivateRecords:
     """Private records with their labels, checked by shapes and types, which are public.
 
-    Nobody reads them before a counter is opened over them. `recode` changes the codes of the classes.
+    Nobody reads them before a counter is opened over them. `recode` changes the codes
+    of the classes.
     """
 
     def __init__(
@@ -395,30 +509,60 @@ class PrivateRecords:
         self.ids = ids_of_fit(groups, self.inputs, None)
         self.labels = reading.as_labels(y, self.inputs)
         # Of one record; both are public.
-        self.shape, self.integral = self.inputs.shape[1:], self.inputs.dtype.kind in "iu"
-        self._classes, self._unknown_labels, self._recode = classes, unknown_labels, recode
+        self.shape = self.inputs.shape[1:]
+        self.integral = self.inputs.dtype.kind in "iu"
+        self._classes = classes
+        self._unknown_labels = unknown_labels
+        self._recode = recode
 
-    def counter(self, measurements: Mapping[str, Calibrated], random_state: int | None, used: int) -> Measure:
+    def counter(
+        self,
+        measurements: Mapping[str, Calibrated],
+        random_state: int | None,
+        used: int,
+    ) -> Measure:
         """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
-        unknown: UnknownLabels = "ignore" if self._unknown_labels == "ignore" else "error"
+        unknown: UnknownLabels = (
+            "ignore" if self._unknown_labels == "ignore" else "error"
+        )
         codes = reading.class_codes(self.labels, self._classes, unknown)
-        if self._recode is not None:  # each code by itself, so one record changes no other
+        if (
+            self._recode is not None
+        ):  # each code by itself, so one record changes no other
             codes = self._recode(codes)
         records = HeldRecords(self.inputs, codes)
         if self.ids is not None:
-            records = records.of_persons(person_codes(self.ids), len(self._classes), None, whole=True)
-        return Measure(measurements, records, random_state, dict.fromkeys(measurements, used))
+            records = records.of_persons(
+                person_codes(self.ids), len(self._classes), None, whole=True
+            )
+        return Measure(
+            measurements, records, random_state, dict.fromkeys(measurements, used)
+        )
 
-    def fit_head(self, model: Any, network: NetworkGradients, layer: str, weights: NDArray[np.float32]) -> None:
+    def fit_head(
+        self,
+        model: Any,
+        network: NetworkGradients,
+        layer: str,
+        weights: NDArray[np.float32],
+    ) -> None:
         """Fit a model on what a layer is given for these records."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", WeakBudgetWarning)  # of a part of the budget
-            model.fit(network.features(self.inputs, layer, weights), self.labels, groups=self.ids)
+            warnings.simplefilter(
+                "ignore", WeakBudgetWarning
+            )  # of a part of the budget
+            model.fit(
+                network.features(self.inputs, layer, weights),
+                self.labels,
+                groups=self.ids,
+            )
 
     def refuse_unusable(self) -> None:
         """Stop a strict fit at a number that is not finite or a label that is not in the list."""
         if self._unknown_labels == "strict":
-            usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
+            usable = np.array(
+                [np.isfinite(record).all() for record in self.inputs], bool
+            )
             usable &= reading.are_known(self.labels, self._classes)
             reading.refuse_unusable_records(int(usable.sum()), len(usable))
 
@@ -429,8 +573,15 @@ def as_inputs(X: Any) -> NDArray[Any]:
         records = as_numpy(X) if is_tensor(X) else np.asarray(X)
     except Exception:
         records = np.empty(0)  # refused below, without an exception that quotes values
-    if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
-        raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
+    if (
+        records.ndim < 2
+        or records.dtype.kind not in "fiub"
+        or records.dtype.char == "g"
+        or 0 in records.shape[1:]
+    ):
+        raise InputError(
+            "X must be an array of numbers of shape (n_records, ...), all records of one shape."
+        )
     return records.astype(records.dtype.newbyteorder("="), copy=False)
 
 
@@ -448,10 +599,18 @@ def _generators() -> tuple[Any, ...]:
 def _shortened(joint: NDArray[np.float64], own: int) -> NDArray[np.int64]:
     """Return what a person adds, from the sum of their rows and the sum of the squares of these."""
     squared = float(joint @ joint)
-    share = min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared)) if squared else 1.0
+    share = (
+        min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared))
+        if squared
+        else 1.0
+    )
     added = np.trunc(joint * share)
     # As of a single record: exact below 2⁵³, and not below what is longer.
-    return added.astype(np.int64) if np.square(added).sum() <= float(RADIUS) ** 2 else np.zeros(len(added), np.int64)
+    return (
+        added.astype(np.int64)
+        if np.square(added).sum() <= float(RADIUS) ** 2
+        else np.zeros(len(added), np.int64)
+    )
 
 
 def _column_chunks(rows: Any) -> Any:

@@ -26,26 +26,42 @@ def default_heads(
     random_state: int | None = None,
 ) -> list[Any]:
     """Return the two models that are fitted on features, each with its share of the budget."""
-    from dppl.prototypes import SoftmaxPrototypes  # here, because a page of a model needs no scikit-learn
+    from dppl.prototypes import (
+        SoftmaxPrototypes,
+    )  # here, because a page of a model needs no scikit-learn
 
     first, _, last = split(budget, SHARES)
-    seeds = [None, None] if random_state is None else [seed_of(random_state, part) for part in (1, 2)]
-    unknown = "ignore" if unknown_labels == "strict" else unknown_labels  # all records were looked at
+    seeds = (
+        [None, None]
+        if random_state is None
+        else [seed_of(random_state, part) for part in (1, 2)]
+    )
+    unknown = (
+        "ignore" if unknown_labels == "strict" else unknown_labels
+    )  # all records were looked at
     return [
         SoftmaxPrototypes(share, classes, unknown_labels=unknown, random_state=seed)
         for share, seed in zip((first, last), seeds, strict=True)
     ]
 
 
-def releases_of(heads: Sequence[Any], width: int | None) -> tuple[list[Release], list[Release], float]:
+def releases_of(
+    heads: Sequence[Any], width: int | None
+) -> tuple[list[Release], list[Release], float]:
     """Return what each of the two releases of features of this width, and what all of it costs in Gaussian DP.
 
     Without heads these are nothing and 0.
     """
-    before, after = list[Release](), list[Release]()
-    for model, releases, when in zip(heads, (before, after), ("before", "after"), strict=False):
+    before = list[Release]()
+    after = list[Release]()
+    for model, releases, when in zip(
+        heads, (before, after), ("before", "after"), strict=False
+    ):
         planned = model.plan(width).guarantee.releases
-        releases += [replace(one, statistic=f"{one.statistic}, {when} the training") for one in planned]
+        releases += [
+            replace(one, statistic=f"{one.statistic}, {when} the training")
+            for one in planned
+        ]
     costs = [Cost.from_dict(one.cost) for one in (*before, *after)]
     return before, after, total_mu(costs) if costs else 0.0
 
@@ -58,7 +74,11 @@ def make_default(layer: Any) -> None:
 
 def set_head(layer: Any, model: Any) -> None:
     """Make such a layer score as a fitted model does."""
-    for own, values in (("weight", model.coef_), ("bias", model.intercept_), ("center", model.lattice_.center)):
+    for own, values in (
+        ("weight", model.coef_),
+        ("bias", model.intercept_),
+        ("center", model.lattice_.center),
+    ):
         tensor = getattr(layer, own).data
         tensor.copy_(tensor.new_tensor(np.asarray(values, np.float32)))
 

@@ -15,12 +15,19 @@ def refuse(module: Any, selection: Selection) -> None:
     torch = optional("torch", "torch", "torch")
     kinds = torch.nn.modules.batchnorm
     for name, layer in module.named_modules():
-        statistics, batch = isinstance(layer, kinds._NormBase), isinstance(layer, kinds._BatchNorm)
+        statistics = isinstance(layer, kinds._NormBase)
+        batch = isinstance(layer, kinds._BatchNorm)
         if statistics and layer.training and layer.track_running_stats:
-            problem = "updates running statistics, which would let records out without noise"
+            problem = (
+                "updates running statistics, which would let records out without noise"
+            )
         elif batch and (layer.training or layer.running_mean is None):
             problem = "normalises with statistics of the batch, so that a record would change the gradients of others"
-        elif isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
+        elif (
+            isinstance(layer, torch.nn.modules.dropout._DropoutNd)
+            and layer.training
+            and layer.p > 0
+        ):
             problem = "drops at random, by a draw that all records of a batch may share"
         else:
             continue
@@ -43,16 +50,18 @@ def refuse(module: Any, selection: Selection) -> None:
 def to_group_norm(module: Any, groups: int = 32) -> Any:
     """Return a copy in which group normalisation takes the place of batch normalisation, to be pre-trained then.
 
-    Batch normalisation mixes the records of a batch and remembers statistics of what it has seen. Scale and shift are
-    carried over; running statistics have no place to go, so the copy has to be trained on public data again.
-    Activations no longer write over their input, which a converted layer may need for its gradient.
+    Batch normalisation mixes the records of a batch and remembers statistics of what it
+    has seen. Scale and shift are carried over; running statistics have no place to go,
+    so the copy has to be trained on public data again. Activations no longer write over
+    their input, which a converted layer may need for its gradient.
 
     Parameters
     ----------
     module : torch.nn.Module
         It is not changed.
     groups : int, default=32
-        Number of groups; of a layer whose channels it does not divide, the largest smaller number that does.
+        Number of groups; of a layer whose channels it does not divide, the largest
+        smaller number that does.
 
     Returns
     -------
@@ -76,8 +85,11 @@ def _converted(torch: Any, module: Any, groups: int) -> Any:
             setattr(module, name, _converted(torch, child, groups))
         return module
     channels = module.num_features
-    divisor = next(count for count in range(min(groups, channels), 0, -1) if channels % count == 0)
+    divisor = next(
+        count for count in range(min(groups, channels), 0, -1) if channels % count == 0
+    )
     norm = torch.nn.GroupNorm(divisor, channels, eps=module.eps, affine=module.affine)
     if module.affine:
-        norm.weight, norm.bias = module.weight, module.bias
+        norm.weight = module.weight
+        norm.bias = module.bias
     return norm.train(module.training)

@@ -1,6 +1,7 @@
 """The file of a fine-tuned model: the trained weights, the guarantee, and the digest of the public module beneath.
 
-Which weights they are follows from the public module and the parameters, so the file holds their values only.
+Which weights they are follows from the public module and the parameters, so the file
+holds their values only.
 """
 
 from __future__ import annotations
@@ -25,12 +26,32 @@ if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is as in other models of this format.
-_FORMAT, _KEY = 3, "dppl_finetune"
-# What decides which weights are trained and how records are taken, and the recipe; all public.
+_FORMAT = 3
+_KEY = "dppl_finetune"
+# What decides which weights are trained and how records are taken, and the recipe; all
+# public.
 _NUMBERS = ("sparsity", "sampling_rate")
-_FIELDS = ("format", "written_by", "estimator", "encoder", "module", "width", "parameters", "classes", "guarantee")
+_FIELDS = (
+    "format",
+    "written_by",
+    "estimator",
+    "encoder",
+    "module",
+    "width",
+    "parameters",
+    "classes",
+    "guarantee",
+)
 _RECIPE = (
-    *("epochs", "batch_size", "clip", "head_learning_rate", "learning_rate", "momentum", "warmup_epochs"),
+    *(
+        "epochs",
+        "batch_size",
+        "clip",
+        "head_learning_rate",
+        "learning_rate",
+        "momentum",
+        "warmup_epochs",
+    ),
     *("default_head", "keep_filters", "block", "precision"),
 )
 _TRAINED = " trained weights)"
@@ -44,9 +65,13 @@ def module_digest(module: Any) -> str:
 
 def to_bytes(model: SparseFinetuner) -> bytes:
     """Return the content of the file of a fitted model; see `SparseFinetuner.save`."""
-    from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
+    from dppl.estimators.base import (
+        as_json,
+    )  # here, because reading a model file needs no scikit-learn
 
-    parameters = {name: as_json(getattr(model, name)) for name in ("head", *_NUMBERS)} | {
+    parameters = {
+        name: as_json(getattr(model, name)) for name in ("head", *_NUMBERS)
+    } | {
         "train": sorted(model.train),
         "sampling_rate": model.sampling_rate_,
         "recipe": {name: as_json(getattr(model.recipe, name)) for name in _RECIPE},
@@ -62,10 +87,16 @@ def to_bytes(model: SparseFinetuner) -> bytes:
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    return _tensorfile.to_bytes(_KEY, description, {"values": weights_of(model.module_, model.kept(model.selection_))})
+    return _tensorfile.to_bytes(
+        _KEY,
+        description,
+        {"values": weights_of(model.module_, model.kept(model.selection_))},
+    )
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+def read(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
     """Return the description, guarantee and trained weights of a file, checked."""
     name = os.fspath(path)
     if not os.path.isfile(name):
@@ -78,7 +109,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArr
     except Exception:  # a file that was made to look like one may raise anything
         pass
     if not whole:
-        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
+        raise ModelFileError(
+            f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again."
+        )
     return fields, guarantee, tensors["values"]
 
 
@@ -90,12 +123,18 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     from dppl.finetune.trainer import guarantee_of
 
     fields, tensors = _tensorfile.read(path, _KEY)
-    given, size = fields["parameters"], len(tensors["values"]) - (fields["width"] or 0)
-    recipe, rate = given["recipe"], given["sampling_rate"]
+    given = fields["parameters"]
+    size = len(tensors["values"]) - (fields["width"] or 0)
+    recipe = given["recipe"]
+    rate = given["sampling_rate"]
     if size <= 0:  # a width that no file of this size has room for
         raise ValueError("the file says that a head is wider than all it holds")
     budget = budget_from_dict(fields["guarantee"]["budget"])
-    heads = default_heads(budget, np.array(fields["classes"])) if recipe["default_head"] else []
+    heads = (
+        default_heads(budget, np.array(fields["classes"]))
+        if recipe["default_head"]
+        else []
+    )
     before, after, mu = releases_of(heads, fields["width"])
     noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate, mu)
     releases = [*before, noise.describe(statistic_of(size)), *after]
@@ -109,7 +148,8 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a file says, and its sizes, after checking it; neither torch nor the network is read.
 
-    Sizes are the number of trained weights and of steps, and the noise of a step in multiples of the clipping norm.
+    Sizes are the number of trained weights and of steps, and the noise of a step in
+    multiples of the clipping norm.
     """
     fields, guarantee, values = read(path)
     release = training_of(guarantee)
@@ -127,12 +167,18 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
     return _tensorfile.holds(path, _KEY)
 
 
-def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]) -> bool:
+def _is_whole(
+    fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, NDArray[Any]]
+) -> bool:
     """Check the parts of a file, and that a recipe is the one whose noise the guarantee states; it may raise, too."""
-    parameters, classes, values = fields["parameters"], fields["classes"], tensors["values"]
-    release, rate = training_of(guarantee), parameters["sampling_rate"]
+    parameters = fields["parameters"]
+    classes = fields["classes"]
+    values = tensors["values"]
+    release = training_of(guarantee)
+    rate = parameters["sampling_rate"]
     recipe = dict(parameters["recipe"])
-    has_heads, keeps_filters = recipe.pop("default_head"), recipe.pop("keep_filters")
+    has_heads = recipe.pop("default_head")
+    keeps_filters = recipe.pop("keep_filters")
     precision = recipe.pop("precision")
     numbers = [*(parameters[name] for name in _NUMBERS), *recipe.values()]
     return (
@@ -141,7 +187,8 @@ def _is_whole(fields: dict[str, Any], guarantee: Guarantee, tensors: dict[str, N
         and (fields["format"], fields["estimator"]) == (_FORMAT, "SparseFinetuner")
         and all(isinstance(fields[name], str) for name in ("module", "written_by"))
         and isinstance(fields["encoder"], str | None)
-        and (set(parameters), set(tensors)) == ({"train", "head", "recipe", *_NUMBERS}, {"values"})
+        and (set(parameters), set(tensors))
+        == ({"train", "head", "recipe", *_NUMBERS}, {"values"})
         and isinstance(keeps_filters, bool)
         and has_heads is (len(guarantee.releases) > 1)
         and type(fields["width"]) is (int if has_heads else type(None))
@@ -176,5 +223,8 @@ def training_of(guarantee: Guarantee) -> Release:
 def n_steps(epochs: float, rate: float) -> int:
     """Return the number of steps in which a record takes part as often on average, rounded up."""
     if epochs > 10**6 * rate:  # which no training needs, and no account adds up in time
-        raise ParameterError("must come to a million steps at most, of sampling_rate each.", parameter="epochs")
+        raise ParameterError(
+            "must come to a million steps at most, of sampling_rate each.",
+            parameter="epochs",
+        )
     return math.ceil(epochs / rate - 1e-9)

@@ -1,10 +1,11 @@
 """Public networks by name, with the preprocessing of images that goes with them.
 
-``timm:NAME[@CHECKPOINT]`` is an image model of timm, loaded as by `dppl.encoders`, with a new classifier.
-``python:MODULE:FUNCTION@WEIGHTS`` is a network of public code (`dppl.encoders.python`), whole.
+``timm:NAME[@CHECKPOINT]`` is an image model of timm, loaded as by `dppl.encoders`, with
+a new classifier. ``python:MODULE:FUNCTION@WEIGHTS`` is a network of public code
+(`dppl.encoders.python`), whole.
 
-Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and
-``std``. A network of Python code needs ``size``.
+Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode``,
+``interpolation``, ``mean`` and ``std``. A network of Python code needs ``size``.
 """
 
 import math
@@ -29,7 +30,8 @@ from dppl.finetune.selection import head_of
 class Network:
     """A public network for images.
 
-    As an encoder it returns what the network takes: the prepared pixels of each image, in one row.
+    As an encoder it returns what the network takes: the prepared pixels of each image,
+    in one row.
     """
 
     module: Any  # in evaluation mode, on its device
@@ -78,8 +80,14 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
     source = parse(str(uri), ("timm", "python"), forms, "network")
     torch = optional("torch", "torch", "torch")
     model = (timm if source.scheme == "timm" else python).build(source)
-    head = _without_classifier(torch, model.module) if source.scheme == "timm" else head_of(model.module)
-    module = model.module.float().eval().requires_grad_(False).to(device_of(torch, device))
+    head = (
+        _without_classifier(torch, model.module)
+        if source.scheme == "timm"
+        else head_of(model.module)
+    )
+    module = (
+        model.module.float().eval().requires_grad_(False).to(device_of(torch, device))
+    )
     fingerprint = Fingerprint(
         uri=without_folders(uri),
         library=model.library,
@@ -99,9 +107,13 @@ def _without_classifier(torch: Any, module: Any) -> str:
     """Replace the classifier of a model of timm by zeros, which have one digest; return its name."""
     module.reset_classifier(1)
     found = module.get_classifier()
-    names: list[str] = [name for name, layer in module.named_modules() if layer is found]
+    names: list[str] = [
+        name for name, layer in module.named_modules() if layer is found
+    ]
     if not names or not isinstance(found, torch.nn.Linear):
-        raise ParameterError("must have one linear layer as its classifier.", parameter="network")
+        raise ParameterError(
+            "must have one linear layer as its classifier.", parameter="network"
+        )
     for parameter in found.parameters():
         parameter.data.zero_()
     return names[0]

@@ -24,7 +24,13 @@ from dppl.estimators.parameters import Probability, check_values, parameters
 from dppl.estimators.plan import of_persons
 from dppl.estimators.released import Reported
 from dppl.finetune import model_file
-from dppl.finetune.gradients import RADIUS, PrivateRecords, as_inputs, logits_of, noise_within
+from dppl.finetune.gradients import (
+    RADIUS,
+    PrivateRecords,
+    as_inputs,
+    logits_of,
+    noise_within,
+)
 from dppl.finetune.heads import SHARES, default_heads, make_default, with_center
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import (
@@ -51,7 +57,8 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
-_RECOMMENDED_RATE, _STEPS = 1 / 16, 48
+_RECOMMENDED_RATE = 1 / 16
+_STEPS = 48
 
 
 def usual_rate(budget: Budget, ledger: Ledger | None) -> float:
@@ -66,18 +73,20 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     module : torch.nn.Module
-        Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
+        Public network, with group or layer normalisation; see `to_group_norm`. It is
+        not changed.
     budget : ApproxDP, GaussianDP or ZCDP, default=None
         What a training may spend; ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
-        ``"strict"`` stops before anything is charged, also if a record holds a number that is not finite. That it did
-        not stop is one bit about the records, which the guarantee names as not covered.
+        What to do with a label outside `classes`: stop without showing it, or skip the
+        record silently. ``"strict"`` stops before anything is charged, also if a record
+        holds a number that is not finite. That it did not stop is one bit about the
+        records, which the guarantee names as not covered.
     random_state : int, default=None
-        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
-        that the model must not be released.
+        None draws samples and noise from the operating system. An integer repeats a
+        run, and the guarantee then says that the model must not be released.
 
     Attributes
     ----------
@@ -118,27 +127,32 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class SparseFinetuner(Reported, NetworkClassifier):
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
-    Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
-    multiplier of 15 is about ``ApproxDP(1.13, 1e-5)`` at these defaults; here the budget decides the noise.
+    Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as
+    defaults. Their noise multiplier of 15 is about ``ApproxDP(1.13, 1e-5)`` at these
+    defaults; here the budget decides the noise.
 
     Parameters
     ----------
     train : collection of {"head", "norm", "conv"}, or mapping of str to ndarray of int64 or None
-        What is trained: parts of the module, or as `select_weights` returns it any parameters, by name with the flat
-        positions of their trained weights, None for all. Without ``"head"`` the module's own stays, which must have one
-        output a class. A model of a mapping is not saved to a file.
+        What is trained: parts of the module, or as `select_weights` returns it any
+        parameters, by name with the flat positions of their trained weights, None for
+        all. Without ``"head"`` the module's own stays, which must have one output a
+        class. A model of a mapping is not saved to a file.
     sparsity : float, default=0.01
-        Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
-        private data.
+        Share of the convolutions' weights that is trained, see `select_weights`. No
+        budget covers choosing it by private data.
     head : str, default=None
-        Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
+        Name of the last linear layer, where the module does not hold it last. A new one
+        of zeros takes its place.
     sampling_rate : float, default=None
-        Probability with which a record takes part in a step. 1 is the full batch. None is 0.1 with ApproxDP and without
-        a ledger, and 1 with all else, which cannot account for samples.
+        Probability with which a record takes part in a step. 1 is the full batch. None
+        is 0.1 with ApproxDP and without a ledger, and 1 with all else, which cannot
+        account for samples.
     recipe : Recipe, default=Recipe()
-        Epochs, batch size, clipping norm, learning rates, momentum, warm-up, whether the default method gives the head,
-        and how many records are computed at once.
-        With fewer than 50,000 records the network hardly learns until its `batch_size` is set.
+        Epochs, batch size, clipping norm, learning rates, momentum, warm-up, whether
+        the default method gives the head, and how many records are computed at once.
+        With fewer than 50,000 records the network hardly learns until its `batch_size`
+        is set.
 
     Attributes
     ----------
@@ -149,23 +163,28 @@ class SparseFinetuner(Reported, NetworkClassifier):
     selection_ : dict of str to ndarray of int64, or None
         The trained weights, by parameter.
     encoder_ : str or None
-        The network's name, where it has one: `dppl finetune` and ``save(path, network=...)`` give it.
+        The network's name, where it has one: `dppl finetune` and ``save(path,
+        network=...)`` give it.
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
-    steps, from which `module_` follows, and with a default head what two fits of `SoftmaxPrototypes` release.
-    Sensitivity: the clipping norm, 2²² in steps of rounding, in L2 over all trained weights jointly. With
-    `sampling_rate` below 1 the cost is for Gaussian sums over Poisson samples and the other Gaussian releases
-    together, by privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add [2]_. Public inputs:
-    `module`, from which the mask follows, `classes`, all parameters, the shape of a record. Not covered: choice of
-    parameters, `sparsity` among them, by private data, timing, a changed label (two steps), whether a record stopped
-    the training, runs that go on from copies of a checkpoint without a ledger, and, but with ``block=1``, rounding by
-    which records that are computed together may touch each other.
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    sums of clipped gradients of all steps, from which `module_` follows, and with a
+    default head what two fits of `SoftmaxPrototypes` release. Sensitivity: the clipping
+    norm, 2²² in steps of rounding, in L2 over all trained weights jointly. With
+    `sampling_rate` below 1 the cost is for Gaussian sums over Poisson samples and the
+    other Gaussian releases together, by privacy loss distributions, in (epsilon, delta)
+    only; at 1 squares of mu add [2]_. Public inputs: `module`, from which the mask
+    follows, `classes`, all parameters, the shape of a record. Not covered: choice of
+    parameters, `sparsity` among them, by private data, timing, a changed label (two
+    steps), whether a record stopped the training, runs that go on from copies of a
+    checkpoint without a ledger, and, but with ``block=1``, rounding by which records
+    that are computed together may touch each other.
 
     References
     ----------
-    .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse network finetuning, CVPR.
+    .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse
+    network finetuning, CVPR.
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
@@ -188,9 +207,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
     ) -> Self:
         """Return the training that did best on images (docs/finetune.md), settled by public numbers alone.
 
-        Between two fits of the default method, 48 steps train all of a convolutional network but its filters' means and
-        deviations, and head and normalisation layers of others; or the head alone, if classes have few records for the
-        budget (`dppl.planning.is_worth_training`).
+        Between two fits of the default method, 48 steps train all of a convolutional
+        network but its filters' means and deviations, and head and normalisation layers
+        of others; or the head alone, if classes have few records for the budget
+        (`dppl.planning.is_worth_training`).
 
         Parameters
         ----------
@@ -199,15 +219,20 @@ class SparseFinetuner(Reported, NetworkClassifier):
         n_records : float
             A public guess of the number of records, never their count.
         ledger : Ledger, default=None
-            The account that the fit will charge: every record takes part in every step then, as without an ApproxDP
-            budget, and else in one of 16.
+            The account that the fit will charge: every record takes part in every step
+            then, as without an ApproxDP budget, and else in one of 16.
         """
-        budget, classes = checked_budget(budget), reading.public_classes(classes)
+        budget = checked_budget(budget)
+        classes = reading.public_classes(classes)
         _validate.positive(n_records=n_records)
         rate = 1.0 if usual_rate(budget, ledger) == 1 else _RECOMMENDED_RATE
-        # The rates are for sums whose noise is below a hundredth of the batch, and fall with it.
+        # The rates are for sums whose noise is below a hundredth of the batch, and fall
+        # with it.
         first, _, last = split(budget, SHARES)
-        noise_std = noise_within(budget, _STEPS, rate, math.hypot(first.mu, last.mu)).noise_std / RADIUS
+        noise_std = (
+            noise_within(budget, _STEPS, rate, math.hypot(first.mu, last.mu)).noise_std
+            / RADIUS
+        )
         pace = min(1.0, rate * n_records / (100 * noise_std))
         train: tuple[Part, ...] = ("head",)
         if is_worth_training(budget, len(classes), n_records):
@@ -221,7 +246,16 @@ class SparseFinetuner(Reported, NetworkClassifier):
             default_head=True,
             keep_filters=True,
         )
-        return cls(module, budget, classes, train=train, sparsity=1.0, head=head, sampling_rate=rate, recipe=recipe)
+        return cls(
+            module,
+            budget,
+            classes,
+            train=train,
+            sparsity=1.0,
+            head=head,
+            sampling_rate=rate,
+            recipe=recipe,
+        )
 
     def fit(
         self,
@@ -243,17 +277,20 @@ class SparseFinetuner(Reported, NetworkClassifier):
         y : array-like of shape (n_records,)
             Private labels.
         groups : array-like of shape (n_records,), default=None
-            Private ids of persons, as of `SoftmaxPrototypes.fit`. What all records of a person add to a gradient is
-            clipped as what one record adds, and samples are of persons; the guarantee is for a person then.
+            Private ids of persons, as of `SoftmaxPrototypes.fit`. What all records of a
+            person add to a gradient is clipped as what one record adds, and samples are
+            of persons; the guarantee is for a person then.
         ledger : Ledger, default=None
             Account of the data set. It cannot be charged with `sampling_rate` below 1.
         partition : str, default=None
             As in `Ledger.charge`.
         checkpoint : path, default=None
-            File by which the same call goes on after an interruption, on the same data. It stays when the training has
-            ended, and gives the same weights again: remove it before a training on other data. The step in which the
-            run was interrupted is lost and counts. A copy of it that another run has overtaken is refused if there is a
-            ledger. Not with a seed, which would repeat the noise.
+            File by which the same call goes on after an interruption, on the same data.
+            It stays when the training has ended, and gives the same weights again:
+            remove it before a training on other data. The step in which the run was
+            interrupted is lost and counts. A copy of it that another run has overtaken
+            is refused if there is a ledger. Not with a seed, which would repeat the
+            noise.
         progress : callable, default=None
             Called with the number of steps that are done.
 
@@ -264,13 +301,16 @@ class SparseFinetuner(Reported, NetworkClassifier):
         Raises
         ------
         ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError, LedgerError
-            If a parameter breaks its rule, the input does not fit, the budget or the ledger refuses, or another run
-            overtakes this one from a copy of its checkpoint.
+            If a parameter breaks its rule, the input does not fit, the budget or the
+            ledger refuses, or another run overtakes this one from a copy of its
+            checkpoint.
         """
         forget(self)
         classes = reading.public_classes(self.classes)
         records = PrivateRecords(X, y, classes, self.unknown_labels, groups=groups)
-        training = self._training(records.shape, integral=records.integral, ledger=ledger)
+        training = self._training(
+            records.shape, integral=records.integral, ledger=ledger
+        )
         if groups is not None:
             training.guarantee = of_persons(training.guarantee, whole=True)
         records.refuse_unusable()
@@ -287,12 +327,19 @@ class SparseFinetuner(Reported, NetworkClassifier):
             checkpoint=checkpoint,
             progress=progress,
         )
-        self.classes_, self.selection_ = classes, dict(training.selection)
+        self.classes_ = classes
+        self.selection_ = dict(training.selection)
         self.sampling_rate_ = training.sampling_rate
         self.encoder_: str | None = None
         return self
 
-    def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
+    def plan(
+        self,
+        shape: tuple[int, ...],
+        *,
+        integral: bool = False,
+        ledger: Ledger | None = None,
+    ) -> Guarantee:
         """Return what a fit on records of this shape would guarantee and cost: nothing is fitted or charged.
 
         Parameters
@@ -302,23 +349,31 @@ class SparseFinetuner(Reported, NetworkClassifier):
         integral : bool, default=False
             Whether records are integers, such as tokens.
         ledger : Ledger, default=None
-            The account that the fit would charge; it decides the sampling rate where that is None.
+            The account that the fit would charge; it decides the sampling rate where
+            that is None.
         """
         return self._training(shape, integral=integral, ledger=ledger).guarantee
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the logits, of shape (n, n_classes)."""
         check_is_fitted(self, "module_")
-        torch, records = optional("torch", "torch", "torch"), as_inputs(X)
+        torch = optional("torch", "torch", "torch")
+        records = as_inputs(X)
         device = next(self.module_.parameters()).device
         kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
-        batches = [np.empty((0, len(self.classes_)), np.float32)]  # no records have a shape, too
+        batches = [
+            np.empty((0, len(self.classes_)), np.float32)
+        ]  # no records have a shape, too
         with torch.no_grad():
             for start in range(0, len(records), self.recipe.block):
-                x = torch.as_tensor(records[start : start + self.recipe.block].copy()).to(device, kind)
+                x = torch.as_tensor(
+                    records[start : start + self.recipe.block].copy()
+                ).to(device, kind)
                 batches.append(logits_of(self.module_(x)).cpu().numpy())
         if any(logits.shape[1:] != (len(self.classes_),) for logits in batches):
-            raise InputError("the module returns another number of logits than there are classes.")
+            raise InputError(
+                "the module returns another number of logits than there are classes."
+            )
         return np.concatenate(batches)
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
@@ -331,7 +386,11 @@ class SparseFinetuner(Reported, NetworkClassifier):
         return np.asarray(softmax(self.decision_function(X), axis=1))
 
     def save(
-        self, path: str | os.PathLike[str], *, network: str | Network | None = None, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        network: str | Network | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Write the trained weights, the guarantee and the digest of the public module to one safetensors file.
 
@@ -339,21 +398,31 @@ class SparseFinetuner(Reported, NetworkClassifier):
         ----------
         path : path
         network : str or Network, default=None
-            What `load_network` takes or returned, for `dppl predict` to rebuild the network. It is for images that
-            were prepared as this name says; that `module` has its weights is checked.
+            What `load_network` takes or returned, for `dppl predict` to rebuild the
+            network. It is for images that were prepared as this name says; that
+            `module` has its weights is checked.
         overwrite : bool, default=False
             Whether an existing file may be replaced.
 
         Raises
         ------
         ParameterError, InputError, FileExistsError
-            If `network` cannot be loaded or has other weights than `module`, or the file exists.
+            If `network` cannot be loaded or has other weights than `module`, or the
+            file exists.
         """
         check_is_fitted(self, "module_")
         if network is not None:
-            network = network if isinstance(network, Network) else load_network(network, device="cpu")
-            if model_file.module_digest(network.module) != model_file.module_digest(self.module):
-                raise InputError(f"{network.fingerprint.uri} has other weights than the public module of the fit.")
+            network = (
+                network
+                if isinstance(network, Network)
+                else load_network(network, device="cpu")
+            )
+            if model_file.module_digest(network.module) != model_file.module_digest(
+                self.module
+            ):
+                raise InputError(
+                    f"{network.fingerprint.uri} has other weights than the public module of the fit."
+                )
             self.encoder_ = network.fingerprint.text()
         super().save(path, overwrite=overwrite)
 
@@ -361,7 +430,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         """Return the content of the model file that `save` writes."""
         check_is_fitted(self, "module_")
         if isinstance(self.train, Mapping):
-            raise ParameterError("must name parts of the module for a file; save module_.", parameter="train")
+            raise ParameterError(
+                "must name parts of the module for a file; save module_.",
+                parameter="train",
+            )
         return model_file.to_bytes(self)
 
     @classmethod
@@ -388,38 +460,63 @@ class SparseFinetuner(Reported, NetworkClassifier):
             )
         given = fields["parameters"]
         try:
-            model = cls(module, guarantee.budget, fields["classes"], **given | {"recipe": Recipe(**given["recipe"])})
+            model = cls(
+                module,
+                guarantee.budget,
+                fields["classes"],
+                **given | {"recipe": Recipe(**given["recipe"])},
+            )
             if fields["width"] != model.width:
                 raise ParameterError("the width of features does not fit the module.")
             model._restore(guarantee, values)
         except (ParameterError, TypeError):
-            raise ModelFileError("the trained weights or the parameters of the file do not fit the module.") from None
+            raise ModelFileError(
+                "the trained weights or the parameters of the file do not fit the module."
+            ) from None
         model.encoder_ = fields["encoder"]
         return model
 
     def _restore(self, guarantee: Guarantee, values: NDArray[np.float32]) -> Self:
         """Become the model that a fit of these parameters has left."""
-        classes, least = np.array(self.classes), 0
-        # A head has more weights than it has outputs and inputs, so none is made that the values do not fill.
+        classes = np.array(self.classes)
+        least = 0
+        # A head has more weights than it has outputs and inputs, so none is made that
+        # the values do not fill.
         if self._trains_head:
             head = self.module.get_submodule(head_of(self.module, self.head))
             least = len(classes) * head.in_features
-        module, selection = self._selected(len(classes)) if least <= values.size else (None, {})
+        module, selection = (
+            self._selected(len(classes)) if least <= values.size else (None, {})
+        )
         if module is None or sum(sizes_of(module, self.kept(selection))) != values.size:
             raise ParameterError("the trained weights do not fit the module.")
         set_weights(module, self.kept(selection), values)
-        self.module_, self.selection_ = module.requires_grad_(False), dict(selection)
+        self.module_ = module.requires_grad_(False)
+        self.selection_ = dict(selection)
         self.sampling_rate_ = float(self.sampling_rate or 1.0)  # every file states one
-        self.classes_, self.guarantee_ = classes, guarantee
+        self.classes_ = classes
+        self.guarantee_ = guarantee
         return self
 
-    def _training(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Training:
+    def _training(
+        self,
+        shape: tuple[int, ...],
+        *,
+        integral: bool = False,
+        ledger: Ledger | None = None,
+    ) -> Training:
         """Settle the training of a network with a new head on records of this shape, from public values alone."""
         budget = checked_budget(self.budget)
-        rate = usual_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
+        rate = (
+            usual_rate(budget, ledger)
+            if self.sampling_rate is None
+            else self.sampling_rate
+        )
         check_values(self)
         if self.recipe.default_head and not self._trains_head:
-            raise ParameterError("needs the part 'head' in train.", parameter="default_head")
+            raise ParameterError(
+                "needs the part 'head' in train.", parameter="default_head"
+            )
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         training = Training(
@@ -437,10 +534,14 @@ class SparseFinetuner(Reported, NetworkClassifier):
             random_state=self.random_state,
         )
         if training.gradients.n_outputs != len(classes):
-            raise ParameterError("the module's head has another number of outputs than there are classes.")
+            raise ParameterError(
+                "the module's head has another number of outputs than there are classes."
+            )
         # A fit that may stop says one bit about the records, which no noise covers.
         stops = {
-            "error": ["whether the fit stopped at a label outside the class list (unknown_labels='error')"],
+            "error": [
+                "whether the fit stopped at a label outside the class list (unknown_labels='error')"
+            ],
             "strict": [A_STRICT_STOP],
         }
         guarantee = training.guarantee
@@ -453,28 +554,43 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
     def kept(self, selection: Selection) -> Selection:
         """Return what a file holds of a module of which these weights were trained."""
-        return with_center(selection, head_of(self.module, self.head)) if self.recipe.default_head else selection
+        return (
+            with_center(selection, head_of(self.module, self.head))
+            if self.recipe.default_head
+            else selection
+        )
 
     @property
     def width(self) -> int | None:
         """Numbers in the features that the default method is fitted on; None where it is not."""
         if not self.recipe.default_head:
             return None
-        return int(self.module.get_submodule(head_of(self.module, self.head)).in_features)
+        return int(
+            self.module.get_submodule(head_of(self.module, self.head)).in_features
+        )
 
     @property
     def _trains_head(self) -> bool:
-        return isinstance(self.train, Collection) and not isinstance(self.train, Mapping) and "head" in self.train
+        return (
+            isinstance(self.train, Collection)
+            and not isinstance(self.train, Mapping)
+            and "head" in self.train
+        )
 
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:
         """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
         check_module(self.module)
         module = deepcopy(self.module)
         if self._trains_head:
-            # Zeros are public whatever the classes are called, and score every record alike.
+            # Zeros are public whatever the classes are called, and score every record
+            # alike.
             name = head_of(module, self.head)
             old = module.get_submodule(name)
-            new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)
+            new = (
+                optional("torch", "torch", "torch")
+                .nn.Linear(old.in_features, n_classes)
+                .to(old.weight)
+            )
             new.weight.data.zero_()
             new.bias.data.zero_()
             if self.recipe.default_head:
@@ -482,4 +598,6 @@ class SparseFinetuner(Reported, NetworkClassifier):
             module.set_submodule(name, new)
         if isinstance(self.train, Mapping):
             return module, self.train
-        return module, select_weights(module, self.train, sparsity=self.sparsity, head=self.head)
+        return module, select_weights(
+            module, self.train, sparsity=self.sparsity, head=self.head
+        )

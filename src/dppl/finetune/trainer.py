@@ -22,22 +22,38 @@ from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.heads import releases_of, set_head, with_center
 from dppl.finetune.layers import refuse
 from dppl.finetune.model_file import module_digest, n_steps
-from dppl.finetune.selection import Selection, keep_filters, set_weights, sizes_of, weights_of
-from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
+from dppl.finetune.selection import (
+    Selection,
+    keep_filters,
+    set_weights,
+    sizes_of,
+    weights_of,
+)
+from dppl.kernel.measure import (
+    Calibrated,
+    Measure,
+    Measurement,
+    calibrated,
+    fit_for_release,
+)
 from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ALWAYS_UNCOVERED, FORM_OF_FILES
+from dppl.kernel.privacy.guarantee import (
+    A_CHANGED_RECORD,
+    ALWAYS_UNCOVERED,
+    FORM_OF_FILES,
+)
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
-_ROWS_MIX = (
-    "rounding by which what is computed of a record may depend on the records computed with it; block=1 rules it out"
-)
+_ROWS_MIX = "rounding by which what is computed of a record may depend on the records computed with it; block=1 rules it out"
 
 
-def guarantee_of(budget: Budget, releases: Sequence[Release], *, row_independent: bool) -> Guarantee:
+def guarantee_of(
+    budget: Budget, releases: Sequence[Release], *, row_independent: bool
+) -> Guarantee:
     """Return what a training guarantees, from public values alone."""
     return Guarantee(
         budget=budget,
@@ -72,12 +88,15 @@ class Recipe:
     Parameters
     ----------
     epochs : float, default=200
-        A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
+        A training has ``epochs / sampling_rate`` steps, rounded up, so that a record
+        takes part in as many on average.
     batch_size : float, default=5000
-        Public number to divide the sum of a step by: the sampling rate times a public guess of the number of records.
-        The default is for 50,000 records at a rate of 0.1. It costs no privacy.
+        Public number to divide the sum of a step by: the sampling rate times a public
+        guess of the number of records. The default is for 50,000 records at a rate of
+        0.1. It costs no privacy.
     clip : float, default=1.0
-        Longest gradient of a record that keeps its length, over all trained weights jointly.
+        Longest gradient of a record that keeps its length, over all trained weights
+        jointly.
     head_learning_rate : float, default=0.8
         Of the head.
     learning_rate : float, default=0.01
@@ -85,21 +104,26 @@ class Recipe:
     momentum : float, default=0.9
         Share of the velocity that is kept from step to step.
     warmup_epochs : float, default=1
-        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
+        Over which the learning rate rises linearly; over all epochs it falls as a
+        cosine.
     default_head : bool, default=False
-        Whether `SoftmaxPrototypes` gives the head: on features of the public network before the training, for a tenth
-        of mu², and on features of the trained network after it, for four tenths. It scores features as
-        that method does: of length 1, about a centre.
+        Whether `SoftmaxPrototypes` gives the head: on features of the public network
+        before the training, for a tenth of mu², and on features of the trained network
+        after it, for four tenths. It scores features as that method does: of length 1,
+        about a centre.
     keep_filters : bool, default=False
-        Whether each filter of the convolutions that are trained as a whole keeps its public mean and deviation, as with
-        standardised weights (Qiao et al. 2019, arXiv:1903.10520): gradients are clipped without what moves these, and
-        what noise does to them is undone after each step.
+        Whether each filter of the convolutions that are trained as a whole keeps its
+        public mean and deviation, as with standardised weights (Qiao et al. 2019,
+        arXiv:1903.10520): gradients are clipped without what moves these, and what
+        noise does to them is undone after each step.
     block : int, default=32
-        Records that are computed at once. With 1 each is computed by itself, in more time; with more, kernels may round
-        a record differently in another batch, as the statement says.
+        Records that are computed at once. With 1 each is computed by itself, in more
+        time; with more, kernels may round a record differently in another batch, as the
+        statement says.
     precision : {"float32", "bfloat16"}, default="float32"
-        Of the numbers by which gradients are computed. Where a processor multiplies bfloat16, it takes about two thirds
-        of the time and memory; a gradient is off by some per cent. Trained weights, clipping and noise are as exact.
+        Of the numbers by which gradients are computed. Where a processor multiplies
+        bfloat16, it takes about two thirds of the time and memory; a gradient is off by
+        some per cent. Trained weights, clipping and noise are as exact.
     """
 
     epochs: float = 200
@@ -115,8 +139,12 @@ class Recipe:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        _validate.positive(epochs=self.epochs, batch_size=self.batch_size, clip=self.clip)
-        _validate.positive(head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate)
+        _validate.positive(
+            epochs=self.epochs, batch_size=self.batch_size, clip=self.clip
+        )
+        _validate.positive(
+            head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate
+        )
         if self.momentum != 0:
             _validate.open_unit(momentum=self.momentum)
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
@@ -124,21 +152,27 @@ class Recipe:
         _validate.one_of(get_args(Precision), precision=self.precision)
         for name in ("default_head", "keep_filters"):
             if not isinstance(value := getattr(self, name), bool):
-                raise ParameterError(f"must be True or False; got {value!r}.", parameter=name)
+                raise ParameterError(
+                    f"must be True or False; got {value!r}.", parameter=name
+                )
 
 
 @dataclass(kw_only=True, eq=False)
 class Training:
     """DP-SGD [1] on chosen weights of a module, settled from public values before a private record is read.
 
-    In each step every record takes part with the same probability (Poisson sampling by fair coins). Gradients of single
-    records are clipped, over all trained weights jointly, and become integers; their sum is exact, and so is the
-    noise. The weights move with momentum along a rate that warms up and falls as a cosine.
+    In each step every record takes part with the same probability (Poisson sampling by
+    fair coins). Gradients of single records are clipped, over all trained weights
+    jointly, and become integers; their sum is exact, and so is the noise. The weights
+    move with momentum along a rate that warms up and falls as a cosine.
 
-    [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
+    [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016),
+    arXiv:1607.00133, Algorithm 1.
     """
 
-    module: Any = field(kw_only=False)  # public; it is trained in the mode in which it is, and not changed
+    module: Any = field(
+        kw_only=False
+    )  # public; it is trained in the mode in which it is, and not changed
     selection: Selection = field(kw_only=False)
     budget: Budget = field(kw_only=False)
     shape: tuple[int, ...]  # of one record
@@ -146,7 +180,8 @@ class Training:
     sampling_rate: float = 1.0
     recipe: Recipe
     head: str | None = None  # name of the layer that has its own learning rate
-    # Models of features that become the head before the first step and after the last, or none.
+    # Models of features that become the head before the first step and after the last,
+    # or none.
     heads: Sequence[Any] = ()
     random_state: int | None = None
 
@@ -160,25 +195,42 @@ class Training:
     def __post_init__(self) -> None:
         self.budget = checked_budget(self.budget)
         if self.budget.is_zero:
-            raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
+            raise BudgetError(
+                f"{self.budget} lets nothing be released, so there is nothing to train."
+            )
         released = fit_for_release(self.random_state)
         self.steps = n_steps(self.recipe.epochs, self.sampling_rate)
         self.selection = dict(self.selection)
-        sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
+        sizes = {
+            name: weight.numel() for name, weight in self.module.named_parameters()
+        }
         if not self.selection or not set(self.selection) <= set(sizes):
-            raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
+            raise ParameterError(
+                "must name parameters of the module, at least one.",
+                parameter="selection",
+            )
         for name, places in self.selection.items():
             given = np.arange(1) if places is None else places
-            is_array = isinstance(given, np.ndarray) and given.dtype == np.int64 and given.ndim == 1 and len(given)
-            if not is_array or given[0] < 0 or given[-1] >= sizes[name] or (np.diff(given) <= 0).any():
-                rule = (
-                    "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
-                )
+            is_array = (
+                isinstance(given, np.ndarray)
+                and given.dtype == np.int64
+                and given.ndim == 1
+                and len(given)
+            )
+            if (
+                not is_array
+                or given[0] < 0
+                or given[-1] >= sizes[name]
+                or (np.diff(given) <= 0).any()
+            ):
+                rule = "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
                 raise ParameterError(f"{rule}.", parameter="selection")
         refuse(self.module, self.selection)
         width = self.module.get_submodule(self.head).in_features if self.heads else None
         before, after, mu = releases_of(self.heads, width)
-        self.kept = with_center(self.selection, self.head) if self.heads else self.selection
+        self.kept = (
+            with_center(self.selection, self.head) if self.heads else self.selection
+        )
         self.gradients = NetworkGradients(
             self.module,
             self.selection,
@@ -195,7 +247,9 @@ class Training:
         if self.heads:
             try:  # on a record of zeros, before anything is paid
                 zeros = np.zeros((1, *self.shape), np.float32)
-                self.gradients.features(zeros, str(self.head), weights_of(self.module, self.kept))
+                self.gradients.features(
+                    zeros, str(self.head), weights_of(self.module, self.kept)
+                )
             except ValueError:
                 rule = "of a recipe needs a head that is called once a record, with one vector"
                 raise ParameterError(f"{rule}.", parameter="default_head") from None
@@ -203,7 +257,15 @@ class Training:
         self.measurements = calibrated(self.budget, declared, "add-remove")
         guarantee = guarantee_of(
             self.budget,
-            [*before, *(one.release for one in self.measurements.values() if one.release is not None), *after],
+            [
+                *before,
+                *(
+                    one.release
+                    for one in self.measurements.values()
+                    if one.release is not None
+                ),
+                *after,
+            ],
             row_independent=self.gradients.row_independent,
         )
         torch = str(optional("torch", "torch", "torch").__version__)
@@ -223,15 +285,20 @@ class Training:
     ) -> tuple[Any, Guarantee]:
         """Train for an estimator of this name in the ledger; return the trained copy and what is promised of it.
 
-        `meaning` holds public values that say what labels mean, JSON-ready; a checkpoint is of these, too.
+        `meaning` holds public values that say what labels mean, JSON-ready; a
+        checkpoint is of these, too.
         """
         if checkpoint is not None and self.random_state is not None:
             raise ParameterError(
-                "needs random_state=None: a run that goes on would repeat its noise.", parameter="checkpoint"
+                "needs random_state=None: a run that goes on would repeat its noise.",
+                parameter="checkpoint",
             )
         if ledger is None and partition is not None:
-            raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-        # The file is of one run: of all that decides it but the private records, its noise and its account included.
+            raise ParameterError(
+                "partition names a part of a ledger's data set; pass ledger as well."
+            )
+        # The file is of one run: of all that decides it but the private records, its
+        # noise and its account included.
         identity = {
             **self._public(),
             **meaning,
@@ -253,13 +320,27 @@ class Training:
                     partition=partition,
                     stepwise=True,
                 )
-            from dppl.estimators.base import charged  # here, because reading a model file needs no scikit-learn
+            from dppl.estimators.base import (
+                charged,
+            )  # here, because reading a model file needs no scikit-learn
 
-            # Steps that an earlier run has begun are spent, whether or not they were answered.
+            # Steps that an earlier run has begun are spent, whether or not they were
+            # answered.
             used = state.begun - bool(self.heads)
-            with charged(state.entry), records.counter(self.measurements, self.random_state, used) as measure:
-                self._descend(measure, records, state, file, ledger, progress or (lambda step: None))
-        # A copy of the public module, and not of the one that records have passed through.
+            with (
+                charged(state.entry),
+                records.counter(self.measurements, self.random_state, used) as measure,
+            ):
+                self._descend(
+                    measure,
+                    records,
+                    state,
+                    file,
+                    ledger,
+                    progress or (lambda step: None),
+                )
+        # A copy of the public module, and not of the one that records have passed
+        # through.
         trained = deepcopy(self.module)
         set_weights(trained, self.kept, state.values)
         if ledger is None or state.entry is None:
@@ -280,29 +361,40 @@ class Training:
 
         Heads that are fitted on features are steps, too: the first and the last.
         """
-        recipe, head = self.recipe, f"{self.head}."
+        recipe = self.recipe
+        head = f"{self.head}."
         rates = np.repeat(
-            [recipe.head_learning_rate if name.startswith(head) else recipe.learning_rate for name in self.kept],
+            [
+                recipe.head_learning_rate
+                if name.startswith(head)
+                else recipe.learning_rate
+                for name in self.kept
+            ],
             sizes_of(self.module, self.kept),
         ).astype(np.float32)
         warmup = n_steps(recipe.warmup_epochs, self.sampling_rate)
         last = self.steps + len(self.heads)
         for begun in range(state.begun, last):
-            # First the file, then the ledger, then the noise: whoever goes on from either never asks for this step.
+            # First the file, then the ledger, then the noise: whoever goes on from
+            # either never asks for this step.
             file.write(state, begun + 1)
             if ledger is not None and state.entry is not None:
                 ledger.begin_step(state.entry, begun)
-            state.begun, step = begun + 1, begun - bool(self.heads)
+            state.begun = begun + 1
+            step = begun - bool(self.heads)
             if not 0 <= step < self.steps:
                 model = self.heads[step >= 0]
                 records.fit_head(model, self.gradients, str(self.head), state.values)
                 state.values = self._with_head(model, state.values)
                 continue
             total = measure("gradients", weights=state.values)
-            # The sum is in steps of rounding; divided by a public number, since how many took part is private.
+            # The sum is in steps of rounding; divided by a public number, since how
+            # many took part is private.
             gradient = np.zeros(len(state.values))
             gradient[: len(total)] = total * (recipe.clip / RADIUS / recipe.batch_size)
-            state.velocity = (recipe.momentum * state.velocity + gradient).astype(np.float32)
+            state.velocity = (recipe.momentum * state.velocity + gradient).astype(
+                np.float32
+            )
             # The rate warms up linearly, and falls as a cosine over all steps.
             warm = min(1.0, (step + 1) / warmup) if warmup else 1.0
             rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
@@ -312,7 +404,9 @@ class Training:
             progress(step + 1)
         file.write(state, last)
 
-    def _with_head(self, model: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _with_head(
+        self, model: Any, values: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Return trained weights with the head that scores as a model of features does."""
         module = deepcopy(self.module)
         set_weights(module, self.kept, values)
@@ -327,15 +421,22 @@ class Training:
     def _public(self) -> dict[str, Any]:
         """Return all public values that decide a training but its noise, by their names for people."""
         # Digests take the place of what is long.
-        places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
+        places = {
+            name: None if p is None else p.tolist()
+            for name, p in self.selection.items()
+        }
         return {
             **self._described(),
             "head": self.head,
-            "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
+            "selection of weights": sha256(
+                json.dumps(places, sort_keys=True).encode()
+            ).hexdigest(),
             "shape of a record": list(self.shape),
             "kind of records": "integers" if self.integral else "numbers",
             "module": module_digest(self.module),
-            "kind of randomness": "the system's" if self.random_state is None else "seeded",
+            "kind of randomness": "the system's"
+            if self.random_state is None
+            else "seeded",
         }
 
 

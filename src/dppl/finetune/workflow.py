@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
     from dppl.kernel.privacy import Ledger
 
-# Shows how far a stage is: reading a source, whose progress it takes, or a training by what it is to guarantee.
-Watch: TypeAlias = Callable[[Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]]
+# Shows how far a stage is: reading a source, whose progress it takes, or a training by
+# what it is to guarantee.
+Watch: TypeAlias = Callable[
+    [Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]
+]
 
 
 def train(
@@ -46,26 +49,33 @@ def train(
 ) -> None:
     """Read labelled images, train on them, and write the model, then the report on skipped records.
 
-    Folder and options are as in `dppl.training.workflow.train`. `watch` is opened with the source while it is read,
-    then with the guarantee, and is called with the number of steps that are done.
+    Folder and options are as in `dppl.training.workflow.train`. `watch` is opened with
+    the source while it is read, then with the guarantee, and is called with the number
+    of steps that are done.
 
-    After an interruption the same call goes on where it stopped, unless the model has a seed: then the training starts
-    over.
+    After an interruption the same call goes on where it stopped, unless the model has a
+    seed: then the training starts over.
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")
-    guarantee, persons = model.plan(network.shape, ledger=ledger), source.person_type is not None
+    guarantee = model.plan(network.shape, ledger=ledger)
+    persons = source.person_type is not None
     guarantee = of_persons(guarantee, whole=True) if persons else guarantee
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
-    classes, strict = np.asarray(model.classes), model.unknown_labels == "strict"
+    classes = np.asarray(model.classes)
+    strict = model.unknown_labels == "strict"
     workflow.check_records(source, network, classes, model.unknown_labels)
     with workflow.work_in(folder):
         with watch(source) as progress:
-            done = workflow.embed_all(source, network, folder / "private", progress, strict=strict)
+            done = workflow.embed_all(
+                source, network, folder / "private", progress, strict=strict
+            )
         table = read_table(done.table)
-        left_out = workflow.left_out_of(done.report, table, classes, np.ones(len(table), bool))
+        left_out = workflow.left_out_of(
+            done.report, table, classes, np.ones(len(table), bool)
+        )
         with watch(guarantee) as progress:
             model.fit(
                 network.inputs(table),
@@ -78,7 +88,9 @@ def train(
             )
         model.encoder_ = network.fingerprint.text()
         model.save(out, overwrite=overwrite)
-        write_atomically(workflow.report_of(out), left_out, overwrite=True, private=True)
+        write_atomically(
+            workflow.report_of(out), left_out, overwrite=True, private=True
+        )
 
 
 class Finetuned:
@@ -87,7 +99,8 @@ class Finetuned:
     several_labels = False
 
     def __init__(self, path: Path) -> None:
-        self.path, self.description = path, describe(path)
+        self.path = path
+        self.description = describe(path)
         self.classes_ = np.array(self.description["classes"])
         self.guarantee_ = Guarantee.from_dict(self.description["guarantee"])
 
@@ -100,9 +113,12 @@ class Finetuned:
     ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
         """Rebuild the public network, and return it with what gives the rows that it prepares probabilities.
 
-        Where the file names Python code, `network` must say it: which code runs is not for a model file to say.
+        Where the file names Python code, `network` must say it: which code runs is not
+        for a model file to say.
         """
-        from dppl.finetune.sparse import SparseFinetuner  # here, because a description needs no scikit-learn
+        from dppl.finetune.sparse import (
+            SparseFinetuner,
+        )  # here, because a description needs no scikit-learn
 
         name = self.description["encoder"]
         if name is None:

@@ -1,6 +1,7 @@
 """Where tables lie: files and folders of this machine, or of a store that a URL names.
 
-Everything is read through a file system of Arrow: ``s3://``, ``gs://``, ``hf://`` and whatever else it opens.
+Everything is read through a file system of Arrow: ``s3://``, ``gs://``, ``hf://`` and
+whatever else it opens.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from dppl.io._urls import URL, shown_as
 from dppl.io.labels import converting
 
 # What to do where a place cannot be read.
-REACHABLE, READABLE = "check the URL, the credentials and the network", "check the path and its permissions"
+REACHABLE = "check the URL, the credentials and the network"
+READABLE = "check the path and its permissions"
 _HERE = fs.LocalFileSystem()
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     """Return the sorting key of a name, in which runs of digits count as numbers, and leading zeros only as texts."""
     parts = re.split(r"([0-9]+)", name)
-    return [(int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)], name
+    return [
+        (int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)
+    ], name
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,25 +48,51 @@ class Place:
     def __post_init__(self) -> None:
         pure = PurePosixPath(self.path)
         local = Path(self.path) if isinstance(self.system, fs.LocalFileSystem) else None
-        for name, value in (("local", local), ("name", pure.name), ("suffix", pure.suffix.lower())):
+        for name, value in (
+            ("local", local),
+            ("name", pure.name),
+            ("suffix", pure.suffix.lower()),
+        ):
             object.__setattr__(self, name, value)
 
     def __truediv__(self, name: str) -> Place:
-        return Place(self.system, posixpath.join(self.path, name), posixpath.join(self.shown, name))
+        return Place(
+            self.system,
+            posixpath.join(self.path, name),
+            posixpath.join(self.shown, name),
+        )
 
     def files(self, suffix: str, *, below: bool = False) -> list[Place]:
         """Return the files of a folder with a suffix, in natural order and without the hidden ones that tools leave.
 
         With `below`, also of the folders within.
         """
-        with converting(f"{self} must be a readable folder", REACHABLE if self.local is None else READABLE):
-            infos = self.system.get_file_info(fs.FileSelector(self.path, recursive=below))
-            names = [posixpath.relpath(info.path, self.path) if below else info.base_name for info in infos]
-        shown = [name for name in names if name and not any(part[0] in "._" for part in name.split("/"))]
+        with converting(
+            f"{self} must be a readable folder",
+            REACHABLE if self.local is None else READABLE,
+        ):
+            infos = self.system.get_file_info(
+                fs.FileSelector(self.path, recursive=below)
+            )
+            names = [
+                posixpath.relpath(info.path, self.path) if below else info.base_name
+                for info in infos
+            ]
+        shown = [
+            name
+            for name in names
+            if name and not any(part[0] in "._" for part in name.split("/"))
+        ]
         places = [self / name for name in sorted(shown, key=natural)]
         files = [place for place in places if place.suffix == suffix]
-        states = [os.stat(file.path) for file in files if file.local is not None and os.path.exists(file.path)]
-        numbers = [(state.st_dev, state.st_ino) for state in states if state.st_ino]  # 0: no number on this system
+        states = [
+            os.stat(file.path)
+            for file in files
+            if file.local is not None and os.path.exists(file.path)
+        ]
+        numbers = [
+            (state.st_dev, state.st_ino) for state in states if state.st_ino
+        ]  # 0: no number on this system
         if len(set(numbers)) < len(numbers):
             raise InputError(
                 f"{self}: every file must have one name; one has two, and would count twice; remove a link"
@@ -83,11 +113,14 @@ class Place:
 
 def open_place(path: str | os.PathLike[str]) -> Place:
     """Return the place of a path or URL; nothing is read."""
-    match, shown = URL.fullmatch(os.fspath(path)), shown_as(path)
+    match = URL.fullmatch(os.fspath(path))
+    shown = shown_as(path)
     scheme = "file" if match is None else match["scheme"].lower()
     if match is None or (scheme == "file" and not match["outer"]):
         # Absolute: the process that reads it may have another working folder.
-        return Place(_HERE, Path(os.path.abspath(shown)).as_posix() if shown else shown, shown)
+        return Place(
+            _HERE, Path(os.path.abspath(shown)).as_posix() if shown else shown, shown
+        )
     url = f"{match['outer']}{scheme}://{match['rest']}"
     with converting(f"{shown} must be a URL that Arrow can open", REACHABLE):
         try:

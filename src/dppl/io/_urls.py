@@ -3,10 +3,13 @@
 import os
 import re
 
-# One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive. What precedes "::"
-# is a URL that fsspec would open inside of another one.
-URL = re.compile(r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
-# What may be a name and a password: a colon before the first slash that no port follows.
+# One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is
+# a drive. What precedes "::" is a URL that fsspec would open inside of another one.
+URL = re.compile(
+    r"(?P<outer>(?:.*::)?)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL
+)
+# What may be a name and a password: a colon before the first slash that no port
+# follows.
 _SECRET = re.compile(r"[^/]*:(?![0-9]+(/|$))")
 
 
@@ -20,7 +23,8 @@ def shown_as(path: str | os.PathLike[str]) -> str:
     match = URL.fullmatch(os.fspath(path))
     if match is None:
         return os.fspath(path)
-    scheme, rest = match["scheme"].lower(), match["rest"]
+    scheme = match["scheme"].lower()
+    rest = match["rest"]
     shown = rest.partition("?")[0]
     if scheme == "file":
         return f"/{shown}"

@@ -1,7 +1,8 @@
 """Rows whose cells have types: sheets of workbooks, and what a query selects. A cell becomes the text that it shows.
 
-A whole number has no fraction (1.0 is "1"), a truth value is TRUE or FALSE, and a date is as ISO 8601 writes it. An
-empty cell is an empty text; so is one with an error such as #N/A, and a formula that no program has computed yet.
+A whole number has no fraction (1.0 is "1"), a truth value is TRUE or FALSE, and a date
+is as ISO 8601 writes it. An empty cell is an empty text; so is one with an error such
+as #N/A, and a formula that no program has computed yet.
 """
 
 from __future__ import annotations
@@ -24,13 +25,27 @@ from dppl._optional import how_to_install, optional
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.io._urls import is_url
 from dppl.io.labels import converting, listed
-from dppl.io.records import TEXTS, Columns, Record, TextRows, bad_record, resolve_columns
+from dppl.io.records import (
+    TEXTS,
+    Columns,
+    Record,
+    TextRows,
+    bad_record,
+    resolve_columns,
+)
 
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-DATABASES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
+DATABASES = {
+    ".duckdb": "duckdb",
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".db": "sqlite",
+}
 _AT_ONCE = 1024  # rows that are fetched
 # Not within a text, a quoted name or a comment.
-_ORDERED = re.compile(r"""(?:[^'"-]|'[^']*'|"[^"]*"|-(?!-)|--.*+)*?\border\s+by\b""", re.IGNORECASE)
+_ORDERED = re.compile(
+    r"""(?:[^'"-]|'[^']*'|"[^"]*"|-(?!-)|--.*+)*?\border\s+by\b""", re.IGNORECASE
+)
 
 
 def as_text(cell: Any) -> str:
@@ -40,7 +55,9 @@ def as_text(cell: Any) -> str:
     if isinstance(cell, bool):
         return "TRUE" if cell else "FALSE"
     if isinstance(cell, float | Decimal):
-        return str(int(cell)) if math.isfinite(cell) and cell == int(cell) else str(cell)
+        return (
+            str(int(cell)) if math.isfinite(cell) and cell == int(cell) else str(cell)
+        )
     if isinstance(cell, datetime.datetime):
         return cell.isoformat(" ")
     if isinstance(cell, bytes | bytearray | memoryview):
@@ -54,18 +71,28 @@ class SheetTexts(TextRows):
 
     def __init__(self, path: Path, columns: Columns, sheet: str | None) -> None:
         self._sheet = _open_sheet(path, sheet)
-        self._names = next(_filled(self._sheet))[1] or []  # there is a header, which opening saw to
+        self._names = (
+            next(_filled(self._sheet))[1] or []
+        )  # there is a header, which opening saw to
         resolved = resolve_columns(columns, self._names, path, TEXTS, secret=True)
-        super().__init__(resolved, kind="excel", **({} if sheet is None else {"sheet": sheet}))
+        super().__init__(
+            resolved, kind="excel", **({} if sheet is None else {"sheet": sheet})
+        )
 
     def __iter__(self) -> Iterator[Record]:
-        places, rows = self._places(self._names), _filled(self._sheet)
+        places = self._places(self._names)
+        rows = _filled(self._sheet)
         header, _ = next(rows)
         for place, row in rows:
             if row is None:
-                yield bad_record(f"row {place - header}", "one of its cells cannot be read")
+                yield bad_record(
+                    f"row {place - header}", "one of its cells cannot be read"
+                )
             else:
-                yield self._record(place - header, {role: row[column] for role, column in places.items()})
+                yield self._record(
+                    place - header,
+                    {role: row[column] for role, column in places.items()},
+                )
 
 
 def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
@@ -79,9 +106,16 @@ def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
 def _open_sheet(path: Path, sheet: str | None) -> Any:
     """Open a sheet of a workbook that holds something, by default the first that is not hidden."""
     calamine = optional("python_calamine", "python-calamine", "excel")
-    with converting(f"{path} must be a workbook that can be read", "save it again, without a password"):
+    with converting(
+        f"{path} must be a workbook that can be read",
+        "save it again, without a password",
+    ):
         book = calamine.load_workbook(path)
-        shown = [one.name for one in book.sheets_metadata if one.visible == calamine.SheetVisibleEnum.Visible]
+        shown = [
+            one.name
+            for one in book.sheets_metadata
+            if one.visible == calamine.SheetVisibleEnum.Visible
+        ]
         name = shown[0] if sheet is None else sheet
         opened = book.get_sheet_by_name(name) if name in book.sheet_names else None
     if opened is None:
@@ -89,14 +123,17 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
         raise InputError(f"must be a sheet of {path}; {there}.", parameter="sheet")
     _, header = next(_filled(opened), (0, None))
     if header is None:
-        raise InputError(f"sheet {name!r} of {path} is empty; its first row must name the columns.")
+        raise InputError(
+            f"sheet {name!r} of {path} is empty; its first row must name the columns."
+        )
     return opened
 
 
 def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
     """Yield place and texts of the rows that are not blank, as a blank line of a CSV file is none either.
 
-    None stands for the texts of a row with a cell that cannot be read, such as a time of a billion days.
+    None stands for the texts of a row with a cell that cannot be read, such as a time
+    of a billion days.
     """
     rows = sheet.iter_rows()
     for place in range(sheet.total_height + 1):
@@ -104,7 +141,10 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
             row = next(rows, None)
         except BaseException as error:
             # What the reader's own language raises is no Exception.
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            if (
+                not isinstance(error, Exception)
+                and type(error).__name__ != "PanicException"
+            ):
                 raise
             yield place, None
             continue
@@ -118,7 +158,8 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
 class QueryTexts(TextRows):
     """Texts in a column of what a query selects. It is asked once: the rows are kept in a file without a name.
 
-    Whoever reads them twice gets the same ones in the same order, whatever happens in the database meanwhile.
+    Whoever reads them twice gets the same ones in the same order, whatever happens in
+    the database meanwhile.
     """
 
     def __init__(self, sql: str, database: str, columns: Columns) -> None:
@@ -131,13 +172,19 @@ class QueryTexts(TextRows):
         rows = select(sql, database)
         names = next(rows)
         resolved = resolve_columns(columns, names, Path("the query"), TEXTS)
-        # Neither the database, whose URL may hold a password, nor the query, which may hold a value, is kept.
+        # Neither the database, whose URL may hold a password, nor the query, which may
+        # hold a value, is kept.
         super().__init__(resolved, kind="sql", query=sha256(sql.encode()).hexdigest())
         places = self._places(names)
         self._file = TemporaryFile()  # noqa: SIM115, because it is open as long as the source is
         finalize(self, self._file.close)
         for row in rows:
-            self._file.write(json.dumps({role: row[column] for role, column in places.items()}).encode() + b"\n")
+            self._file.write(
+                json.dumps(
+                    {role: row[column] for role, column in places.items()}
+                ).encode()
+                + b"\n"
+            )
 
     def __iter__(self) -> Iterator[Record]:
         number = place = 0
@@ -145,7 +192,8 @@ class QueryTexts(TextRows):
             self._file.seek(place)  # two may read at the same time
             if not (line := self._file.readline()):
                 return
-            number, place = number + 1, place + len(line)
+            number = number + 1
+            place = place + len(line)
             yield self._record(number, json.loads(line))
 
 
@@ -165,7 +213,9 @@ def select(sql: str, database: str) -> Iterator[list[str]]:
             row = next(rows, None)
         except (InputError, MissingExtra, FileNotFoundError):
             raise
-        except Exception as error:  # its text may quote the password, the query or a value
+        except (
+            Exception
+        ) as error:  # its text may quote the password, the query or a value
             failure = type(error).__name__
         # Raised out of the handler, so that nothing of the error stays attached.
         if failure:
@@ -193,7 +243,9 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
         return
     import sqlalchemy as sa  # here, because it takes long to import
 
-    url = sa.make_url(database if kind is None else f"sqlite:///file:{quote(path)}?mode=ro&uri=true")
+    url = sa.make_url(
+        database if kind is None else f"sqlite:///file:{quote(path)}?mode=ro&uri=true"
+    )
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:
@@ -208,7 +260,9 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
     with engine.connect() as connection:
         _show_odd_cells(connection.connection.driver_connection, url.drivername)
         # Without parameters "%" and ":" mean what they mean to the database.
-        answer = connection.execution_options(stream_results=True, no_parameters=True).exec_driver_sql(sql)
+        answer = connection.execution_options(
+            stream_results=True, no_parameters=True
+        ).exec_driver_sql(sql)
         yield list(answer.keys())
         for rows in answer.partitions(_AT_ONCE):
             yield from rows
@@ -222,7 +276,9 @@ def _show_odd_cells(connection: Any, driver: str) -> None:
         psycopg: Any = import_module("psycopg")
 
         def loader_of(kind: str) -> type[Any]:
-            own = connection.adapters.get_loader(connection.adapters.types[kind].oid, psycopg.pq.Format.TEXT)
+            own = connection.adapters.get_loader(
+                connection.adapters.types[kind].oid, psycopg.pq.Format.TEXT
+            )
 
             class Shown(psycopg.adapt.Loader):  # type: ignore[misc]
                 def load(self, data: Any) -> Any:
@@ -246,4 +302,6 @@ def _parsed(database: str) -> tuple[str | None, str]:
         return None, database
     if kind := DATABASES.get(Path(database).suffix.lower()):
         return kind, database
-    raise ParameterError(f"a database must be a URL of SQLAlchemy, or a file that ends in {', '.join(DATABASES)}.")
+    raise ParameterError(
+        f"a database must be a URL of SQLAlchemy, or a file that ends in {', '.join(DATABASES)}."
+    )

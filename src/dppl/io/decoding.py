@@ -21,8 +21,21 @@ from dppl.io.records import BadRecord, Payload
 MOST_BYTES = 1 << 28  # of an image file
 MOST_TEXT_BYTES = 1 << 24
 MOST_PIXELS = 89_478_485  # 256 MiB as RGB
-# Formats that Pillow reads by itself: EPS, for one, would start another program on a private file.
-_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+# Formats that Pillow reads by itself: EPS, for one, would start another program on a
+# private file.
+_FORMATS = (
+    "AVIF",
+    "BMP",
+    "GIF",
+    "ICO",
+    "JPEG",
+    "JPEG2000",
+    "MPO",
+    "PNG",
+    "PPM",
+    "TIFF",
+    "WEBP",
+)
 
 
 class TooManyPixels(BadRecord):
@@ -75,7 +88,9 @@ class _Quiet:
             undo.callback(log.setLevel, log.level)
             log.setLevel(logging.CRITICAL + 1)
             if find_spec("PIL") is not None:
-                warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
+                warnings.simplefilter(
+                    "error", _pillow("PIL.Image").DecompressionBombWarning
+                )
                 for set_handler in _tiff_handlers():
                     undo.callback(set_handler, set_handler(None))
             self._undo = undo.pop_all()
@@ -88,9 +103,12 @@ quiet = _Quiet()
 def _tiff_handlers() -> list[Any]:
     """Return what chooses where Pillow's libtiff, if it has one, writes messages: by itself to the process's stderr."""
     library = ctypes.CDLL(_pillow("PIL._imaging").__file__)
-    setters = [getattr(library, f"TIFFSet{kind}Handler", None) for kind in ("Error", "Warning")]
+    setters = [
+        getattr(library, f"TIFFSet{kind}Handler", None) for kind in ("Error", "Warning")
+    ]
     for setter in filter(None, setters):
-        setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+        setter.argtypes = [ctypes.c_void_p]
+        setter.restype = ctypes.c_void_p
     return [setter for setter in setters if setter is not None]
 
 
@@ -106,7 +124,8 @@ def _text(payload: bytes | str) -> str:
         text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
     except UnicodeError:
         raise BadRecord("it is not UTF-8") from None
-    # What many files that are no text begin with; tokenizers also treat it in their own ways.
+    # What many files that are no text begin with; tokenizers also treat it in their own
+    # ways.
     if "\0" in text:
         raise BadRecord("it is not a text: it holds NUL characters")
     if not text.strip():
@@ -141,14 +160,23 @@ def _image(content: bytes, most_pixels: int) -> Any:
 def _formats() -> list[str]:
     pillow = _pillow("PIL.Image")
     pillow.init()
-    # A TIFF file that is damaged would show where messages of libtiff cannot be silenced.
-    return [name for name in _FORMATS if name in pillow.OPEN and (name != "TIFF" or _tiff_handlers())]
+    # A TIFF file that is damaged would show where messages of libtiff cannot be
+    # silenced.
+    return [
+        name
+        for name in _FORMATS
+        if name in pillow.OPEN and (name != "TIFF" or _tiff_handlers())
+    ]
 
 
 def upright_rgb(image: Any) -> Any:
     """Return an image of Pillow as RGB, turned as its EXIF data say; it may be changed."""
     with suppress(Exception):  # EXIF that cannot be read turns nothing
         _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
-    if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 in the place of scaling them
-        image = _pillow("PIL.Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode.startswith(
+        "I;16"
+    ):  # Pillow would cut 16 bits off at 255 in the place of scaling them
+        image = _pillow("PIL.Image").fromarray(
+            (np.asarray(image) >> 8).astype(np.uint8)
+        )
     return image.convert("RGB")

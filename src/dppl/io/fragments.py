@@ -15,7 +15,15 @@ from dppl._metadata import LATTICE
 from dppl.errors import InputError
 from dppl.io import parquet
 from dppl.io._places import Place
-from dppl.io.labels import PLAIN, Array, as_labels, choose_column, converting, load_npy, type_name
+from dppl.io.labels import (
+    PLAIN,
+    Array,
+    as_labels,
+    choose_column,
+    converting,
+    load_npy,
+    type_name,
+)
 
 _BATCH_ROWS = 4096  # Parquet rows decoded at a time
 _CONVERTED = 1 << 22  # bytes of a map in another order that are converted at a time
@@ -41,7 +49,13 @@ class Fragment:
         """Describe an array of shape (n, d): in memory, or the rows of an npy file."""
         rows, width = map(int, array.shape)
         dtype = array.dtype.newbyteorder("=")
-        return cls(rows=rows, width=width, dtype=dtype, place=place, array=array if place is None else None)
+        return cls(
+            rows=rows,
+            width=width,
+            dtype=dtype,
+            place=place,
+            array=array if place is None else None,
+        )
 
     @property
     def path(self) -> str | None:
@@ -64,19 +78,28 @@ class Fragment:
         if table is None:
             return None
         column = table.column(0)
-        names_rows = parquet.is_text if self.id == _ID else parquet.is_label  # the usual column may hold row numbers
+        names_rows = (
+            parquet.is_text if self.id == _ID else parquet.is_label
+        )  # the usual column may hold row numbers
         if column.null_count or not names_rows(column.type):
             return None
         with converting(f"{self.path}: column {self.id!r} must be readable"):
-            return [one.decode() if isinstance(one, bytes) else str(one) for one in parquet.plain(column).to_pylist()]
+            return [
+                one.decode() if isinstance(one, bytes) else str(one)
+                for one in parquet.plain(column).to_pylist()
+            ]
 
     def columns(self, names: Sequence[str]) -> pa.Table | None:
         """Return other columns of the same records, of the names that are there; None if none is."""
         if self.place is None or self._suffix != ".parquet":
             return None
         with parquet.open_parquet(self.place) as file:
-            present = [name for name in names if file.schema_arrow.names.count(name) == 1]
-            with converting(f"{self.place}: columns {', '.join(map(repr, present))} must be readable"):
+            present = [
+                name for name in names if file.schema_arrow.names.count(name) == 1
+            ]
+            with converting(
+                f"{self.place}: columns {', '.join(map(repr, present))} must be readable"
+            ):
                 return file.read(columns=present) if present else None
 
     def labels(self, y: str) -> Array | None:
@@ -98,16 +121,30 @@ class Fragment:
     def check_ids(self, table: Place) -> None:
         """Raise unless the column of ids can name all records."""
         if self.place is None or self._suffix != ".parquet":
-            raise InputError(f"{table} must have a column {self.id!r} of ids; it holds rows only; write .parquet")
+            raise InputError(
+                f"{table} must have a column {self.id!r} of ids; it holds rows only; write .parquet"
+            )
         with parquet.open_parquet(self.place) as file:
-            parquet.check_column(file.schema_arrow, self.place, self.id, "texts or integers", parquet.is_label, "ids")
+            parquet.check_column(
+                file.schema_arrow,
+                self.place,
+                self.id,
+                "texts or integers",
+                parquet.is_label,
+                "ids",
+            )
 
     def cut(self, rows: int) -> list[Fragment]:
         """Return fragments of at most so many rows, where a file can be read from the middle: npy can."""
         if self._suffix != ".npy":
             return [self]
         return [
-            replace(self, rows=min(rows, self.rows - at), first=self.first + at, start=self.start + at)
+            replace(
+                self,
+                rows=min(rows, self.rows - at),
+                first=self.first + at,
+                start=self.start + at,
+            )
             for at in range(0, max(self.rows, 1), rows)
         ]
 
@@ -123,7 +160,12 @@ class Fragment:
                 raise self._changed()
             # At once and as they lie there, or piece by piece where they do not lie so.
             ready = rows.flags.c_contiguous and rows.dtype == self.dtype
-            step = max(1, len(rows) if ready else _CONVERTED // (self.width * self.dtype.itemsize))
+            step = max(
+                1,
+                len(rows)
+                if ready
+                else _CONVERTED // (self.width * self.dtype.itemsize),
+            )
             for start in range(0, len(rows), step):
                 yield np.ascontiguousarray(rows[start : start + step], self.dtype)
             return
@@ -141,7 +183,9 @@ class Fragment:
     @property
     def is_held(self) -> bool:
         """Whether its rows are in memory, or in a file of this machine that is mapped there."""
-        return self.place is None or (self._suffix == ".npy" and self.place.local is not None)
+        return self.place is None or (
+            self._suffix == ".npy" and self.place.local is not None
+        )
 
     def held(self) -> Array:
         """Return an array in memory or the map of an npy file; or read npz, and npy at a URL."""
@@ -156,11 +200,16 @@ class Fragment:
         """Return the lengths of all lists in a Parquet file: its schema may leave them open, and nulls have none."""
         assert self.place is not None
         return set().union(
-            *(_lengths(batch.column(0)) for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]))
+            *(
+                _lengths(batch.column(0))
+                for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column])
+            )
         )
 
     def _changed(self) -> InputError:
-        return InputError(f"{self.path} must not change while it is read; it did; read the table again")
+        return InputError(
+            f"{self.path} must not change while it is read; it did; read the table again"
+        )
 
 
 class Outline(NamedTuple):
@@ -177,16 +226,27 @@ def read_outline(place: Place, x: str, y: str | None) -> Outline:
         rows, labels = read_npz(place, x, y)
         return Outline(Fragment.of(rows), labels, {})
     if place.suffix == ".npy":
-        return Outline(Fragment.of(read_npy(place), place if place.local is not None else None), None, {})
+        return Outline(
+            Fragment.of(read_npy(place), place if place.local is not None else None),
+            None,
+            {},
+        )
     with parquet.open_parquet(place) as file:
         metadata = metadata_of(file.schema_arrow)
-        return Outline(_parquet_fragment(file, place, x, metadata), parquet.read_labels(file, place, y), metadata)
+        return Outline(
+            _parquet_fragment(file, place, x, metadata),
+            parquet.read_labels(file, place, y),
+            metadata,
+        )
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, str]:
     """Return what a Parquet file says of itself."""
     entries = (schema.metadata or {}).items()
-    return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in entries}
+    return {
+        key.decode("utf-8", "replace"): text.decode("utf-8", "replace")
+        for key, text in entries
+    }
 
 
 def read_npy(place: Place) -> Array:
@@ -194,7 +254,10 @@ def read_npy(place: Place) -> Array:
     if place.local is not None:
         rows = load_npy(place.local)
     else:
-        with converting(f"{place} must be an npy file that NumPy can read", PLAIN), place.open() as file:
+        with (
+            converting(f"{place} must be an npy file that NumPy can read", PLAIN),
+            place.open() as file,
+        ):
             rows = np.lib.format.read_array(file, allow_pickle=False)
     check_rows(rows, str(place))
     return rows
@@ -204,25 +267,36 @@ def read_npy(place: Place) -> Array:
 def open_npz(place: Place) -> Iterator[Any]:
     """Open an npz file, whose arrays are read in the block."""
     promise = f"{place} must be an npz file that NumPy can read"
-    with converting(promise, PLAIN), place.open() as file, np.load(file, allow_pickle=False) as archive:
+    with (
+        converting(promise, PLAIN),
+        place.open() as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
         yield archive
 
 
 def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
     """Read two arrays of an npz file: rows and labels."""
     with open_npz(place) as archive:
-        x_name, y_name = (choose_column(archive.files, role, name, place) for role, name in (("x", x), ("y", y)))
+        x_name, y_name = (
+            choose_column(archive.files, role, name, place)
+            for role, name in (("x", x), ("y", y))
+        )
         rows = np.asarray(archive[x_name])
         labels = None if y_name is None else np.asarray(archive[y_name])
     check_rows(rows, f"{place}: array {x_name!r}")
-    return rows, None if labels is None else as_labels(labels, name=f"{place}: array {y_name!r}")
+    return rows, None if labels is None else as_labels(
+        labels, name=f"{place}: array {y_name!r}"
+    )
 
 
 def check_rows(rows: Array, name: str) -> None:
     """Refuse anything but a matrix of numbers."""
     if rows.ndim != 2 or rows.shape[1] < 1:
         got = f"{rows.ndim} dimensions" if rows.ndim != 2 else "no columns"
-        raise InputError(f"{name} must have two dimensions, rows and features; got {got}; pass a row a record")
+        raise InputError(
+            f"{name} must have two dimensions, rows and features; got {got}; pass a row a record"
+        )
     if rows.dtype.kind not in "iuf" or rows.dtype.itemsize > 8:
         raise InputError(
             f"{name} must hold floats (16, 32 or 64 bits) or integers; got {type_name(rows)}; "
@@ -230,28 +304,43 @@ def check_rows(rows: Array, name: str) -> None:
         )
 
 
-def _parquet_fragment(file: Any, place: Place, x: str, metadata: Mapping[str, str]) -> Fragment:
+def _parquet_fragment(
+    file: Any, place: Place, x: str, metadata: Mapping[str, str]
+) -> Fragment:
     """Describe the rows of an open Parquet file; width 0 stands for one that the schema leaves open."""
     name = str(choose_column(file.schema_arrow.names, "x", x, place))
     kind = file.schema_arrow.field(name).type
-    if parquet.is_list(kind) and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+    if parquet.is_list(kind) and (
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    ):
         width = int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
         dtype = np.dtype(kind.value_type.to_pandas_dtype())
-    elif pa.types.is_fixed_size_binary(kind) and kind.byte_width and LATTICE in metadata:
-        width, dtype = int(kind.byte_width), np.dtype(np.int8)
+    elif (
+        pa.types.is_fixed_size_binary(kind) and kind.byte_width and LATTICE in metadata
+    ):
+        width = int(kind.byte_width)
+        dtype = np.dtype(np.int8)
     else:
         raise InputError(
             f"must name a column of {place} with lists of floats or integers; {name!r} holds {kind}; name another.",
             parameter="x",
         )
-    return Fragment(place=place, column=name, rows=int(file.metadata.num_rows), width=width, dtype=dtype)
+    return Fragment(
+        place=place,
+        column=name,
+        rows=int(file.metadata.num_rows),
+        width=width,
+        dtype=dtype,
+    )
 
 
 def _lengths(values: Any) -> set[int]:
     import pyarrow.compute as pc  # here, as in `parquet`: arrays of NumPy need none of it, and it is slow to import
 
     return (
-        set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist()) if parquet.is_list(values.type) else set()
+        set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist())
+        if parquet.is_list(values.type)
+        else set()
     )
 
 
@@ -261,17 +350,26 @@ def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any]) -> Array:
     if parquet.is_list(values.type):
         flat, unit = values.flatten(), dtype.itemsize  # without the slots of null lists
         if flat.null_count:
-            whole = ~flat.is_null().to_numpy(zero_copy_only=False).reshape(-1, width).any(axis=1)
+            whole = ~flat.is_null().to_numpy(zero_copy_only=False).reshape(
+                -1, width
+            ).any(axis=1)
     else:
-        flat, unit = values.drop_null(), width
+        flat = values.drop_null()
+        unit = width
     # The buffer itself: Arrow's own conversion turns integers with a null into floats.
     count = len(whole) * width
-    stored = np.frombuffer(flat.buffers()[1], dtype, count, flat.offset * unit) if count else np.zeros(0, dtype)
+    stored = (
+        np.frombuffer(flat.buffers()[1], dtype, count, flat.offset * unit)
+        if count
+        else np.zeros(0, dtype)
+    )
     rows: Array = stored.reshape(-1, width)
     if values.null_count == 0 and whole.all():
         return rows
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    filled = np.full((len(values), width), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+    filled = np.full(
+        (len(values), width), np.nan if dtype.kind == "f" else 0, dtype=dtype
+    )
     filled[present[whole]] = rows[whole]
     return filled
 
@@ -284,12 +382,14 @@ def rechunk(fragments: Iterable[Fragment], size: int) -> Iterator[Array]:
     for fragment in fragments:
         for rest in fragment.pieces():
             while len(rest):
-                part, rest = rest[: size - count], rest[size - count :]
+                part = rest[: size - count]
+                rest = rest[size - count :]
                 held.append(part)
                 count += len(part)
                 if count == size:
                     # A block that lies in one piece is not copied.
                     yield held[0] if len(held) == 1 else np.concatenate(held)
-                    held, count = [], 0
+                    held = []
+                    count = 0
     if held:
         yield np.concatenate(held)

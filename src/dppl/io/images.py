@@ -13,11 +13,36 @@ import pyarrow as pa
 
 from dppl.io.decoding import MOST_BYTES
 from dppl.io.lines import CsvTexts, Form
-from dppl.io.records import PATHS, BadRecord, Columns, Content, Record, Source, file_version, make_record, rejected
+from dppl.io.records import (
+    PATHS,
+    BadRecord,
+    Columns,
+    Content,
+    Record,
+    Source,
+    file_version,
+    make_record,
+    rejected,
+)
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
+SUFFIXES = {
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".avif",
+    ".jp2",
+    ".ppm",
+}
 _LOOP = "it is a loop of symbolic links"
-_REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
+_REASONS = {
+    errno.ELOOP: _LOOP,
+    errno.ENOENT: "there is no such file, or its link leads nowhere",
+}
 
 
 class ImageFolder(Source):
@@ -33,27 +58,40 @@ class ImageFolder(Source):
 
     def __iter__(self) -> Iterator[Record]:
         if self._path.is_dir():
-            yield from self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
+            yield from self._below(
+                _entries(self._path), (), {_identity(os.stat(self._path))}
+            )
         else:
             name = _shown(self._path.name)
             yield make_record(name, name, None, *_image(self._path))
 
-    # Folders are read as they are reached, so that memory does not grow with the number of files.
+    # Folders are read as they are reached, so that memory does not grow with the number
+    # of files.
     def _below(
-        self, entries: list[os.DirEntry[str]], parts: tuple[str, ...], above: set[tuple[int, int]]
+        self,
+        entries: list[os.DirEntry[str]],
+        parts: tuple[str, ...],
+        above: set[tuple[int, int]],
     ) -> Iterator[Record]:
         for entry in entries:
             names = (*parts, entry.name)
             reference = _shown("/".join(names))
-            record = make_record(reference, reference, names[0] if self.label_type else None, *_image(Path(entry.path)))
+            record = make_record(
+                reference,
+                reference,
+                names[0] if self.label_type else None,
+                *_image(Path(entry.path)),
+            )
             if self.label_type and len(names) == 1:
                 record = rejected(record, "it lies in no class folder")
             if not _is_folder(entry):
                 yield record
                 continue
             try:
-                # Two names of one folder are fine, but one within itself would never end.
-                here, inside = _identity(entry.stat()), _entries(entry)
+                # Two names of one folder are fine, but one within itself would never
+                # end.
+                here = _identity(entry.stat())
+                inside = _entries(entry)
             except OSError as error:
                 yield rejected(record, _reason(error))
                 continue
@@ -80,8 +118,16 @@ class ListedImages(CsvTexts):
         inside = PurePosixPath(name)
         outside = inside.is_absolute() or ".." in inside.parts
         content: Content = (str, None) if outside else _image(self._folder / inside)
-        record = make_record(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
-        return rejected(record, "its path leads out of the folder") if outside else record
+        record = make_record(
+            name,
+            fields.get("id", name),
+            fields.get("y"),
+            *content,
+            fields.get("person"),
+        )
+        return (
+            rejected(record, "its path leads out of the folder") if outside else record
+        )
 
 
 def _image(file: Path) -> Content:
@@ -94,8 +140,12 @@ def _image(file: Path) -> Content:
 
 def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        # By bytes: an order of texts would depend on the locale, and some names are no text.
-        return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: os.fsencode(entry.name))
+        # By bytes: an order of texts would depend on the locale, and some names are no
+        # text.
+        return sorted(
+            (entry for entry in entries if entry.name[0] != "."),
+            key=lambda entry: os.fsencode(entry.name),
+        )
 
 
 def _shown(name: str) -> str:

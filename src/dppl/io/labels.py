@@ -1,6 +1,7 @@
 """Labels and class lists, and errors about files that quote nothing of them.
 
-A label that fits no class never stops reading and is never named: whether one record is well formed is private.
+A label that fits no class never stops reading and is never named: whether one record is
+well formed is private.
 """
 
 import os
@@ -26,7 +27,8 @@ _SUFFIXES = (".npy", ".txt")
 X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
 _FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
 _BYTE_ORDER_MARK = "\ufeff"
-# An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
+# An integer as `str` writes it, so that text -> integer -> text changes nothing ("01"
+# stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
@@ -38,11 +40,19 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{promise}; there is no such file or folder; check the path") from None
+        raise InputError(
+            f"{promise}; there is no such file or folder; check the path"
+        ) from None
     except PermissionError:
-        raise InputError(f"{promise}; there is no permission to read it; {hint}") from None
+        raise InputError(
+            f"{promise}; there is no permission to read it; {hint}"
+        ) from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
-        what = "bytes that are not UTF-8" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+        what = (
+            "bytes that are not UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else type(error).__name__
+        )
         raise InputError(f"{promise}; got {what}; {hint}") from None
 
 
@@ -51,7 +61,9 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def choose_column(names: Sequence[str], parameter: str, name: str | None, place: object) -> str | None:
+def choose_column(
+    names: Sequence[str], parameter: str, name: str | None, place: object
+) -> str | None:
     """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
     spare = _FALLBACKS[parameter] if name == parameter else ()
     chosen = next((one for one in (name, *spare) if one in names), None)
@@ -59,7 +71,9 @@ def choose_column(names: Sequence[str], parameter: str, name: str | None, place:
         text = f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}."
         raise InputError(text, parameter=parameter)
     if chosen is not None and names.count(chosen) > 1:
-        raise InputError(f"{place} must hold each column once; a name is repeated; rename the other columns")
+        raise InputError(
+            f"{place} must hold each column once; a name is repeated; rename the other columns"
+        )
     return chosen
 
 
@@ -74,8 +88,8 @@ def read_classes(path: AnyPath) -> Array:
     Returns
     -------
     ndarray of shape (n_classes,)
-        In the order of the file; int64 if every class is an integer as Python writes it (so not "01"), else
-        strings.
+        In the order of the file; int64 if every class is an integer as Python writes it
+        (so not "01"), else strings.
 
     Raises
     ------
@@ -85,22 +99,32 @@ def read_classes(path: AnyPath) -> Array:
     source = Path(path)
     lines: dict[str, int] = {}
     for number, name in enumerate(_lines(source), 1):
-        # By its line, and not by its text: a file that is named by mistake may be private.
+        # By its line, and not by its text: a file that is named by mistake may be
+        # private.
         if name in lines:
             once = f"must name each class once, on a line; line {number} repeats line {lines[name]}"
-            raise InputError(f"{source} {once}; remove the repetition, or name another file")
+            raise InputError(
+                f"{source} {once}; remove the repetition, or name another file"
+            )
         if name:
             lines[name] = number
     names = list(lines)
     if not names:
-        raise InputError(f"{source} must name at least one class; it is empty; write one class on each line")
-    whole = all(_INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max for name in names)
+        raise InputError(
+            f"{source} must name at least one class; it is empty; write one class on each line"
+        )
+    whole = all(
+        _INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max
+        for name in names
+    )
     return np.array([int(name) for name in names] if whole else names)
 
 
 def type_name(array: Array) -> str:
     """Return the name of an array's type, without the width of texts: that is the length of the longest value."""
-    return {"S": "bytes", "U": "text", "V": "records"}.get(array.dtype.kind, array.dtype.name)
+    return {"S": "bytes", "U": "text", "V": "records"}.get(
+        array.dtype.kind, array.dtype.name
+    )
 
 
 def load_npy(path: Path) -> Array:
@@ -112,10 +136,14 @@ def load_npy(path: Path) -> Array:
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     """Return labels as int64, unicode strings or, where one long text would widen all others, str objects."""
-    with converting(f"{name} must be an array", "pass an ndarray, or lists of equal length"):
+    with converting(
+        f"{name} must be an array", "pass an ndarray, or lists of equal length"
+    ):
         array = np.asarray(y)
     if array.ndim != 1:
-        raise InputError(f"{name} must have one dimension; got {array.ndim}; pass one label for each row")
+        raise InputError(
+            f"{name} must have one dimension; got {array.ndim}; pass one label for each row"
+        )
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
         return array
     if array.dtype.kind == "U":
@@ -144,10 +172,17 @@ def read_label_file(path: AnyPath) -> Array:
 def _lines(path: Path) -> list[str]:
     """Read the lines of a UTF-8 text, without the white space around them."""
     # The encoding belongs to the file, and not to a label.
-    with converting(f"{shown_as(path)} must be a UTF-8 text file", "name another file, or save it as UTF-8"):
+    with converting(
+        f"{shown_as(path)} must be a UTF-8 text file",
+        "name another file, or save it as UTF-8",
+    ):
         text = path.read_bytes().decode()
     if text in ("", _BYTE_ORDER_MARK):
         return []
-    # Not splitlines: that also cuts at form feeds and other characters which may be part of a name. Each line may
-    # begin with a byte order mark, as where two files were joined.
-    return [line.removeprefix(_BYTE_ORDER_MARK).strip() for line in text.removesuffix("\n").split("\n")]
+    # Not splitlines: that also cuts at form feeds and other characters which may be
+    # part of a name. Each line may begin with a byte order mark, as where two files
+    # were joined.
+    return [
+        line.removeprefix(_BYTE_ORDER_MARK).strip()
+        for line in text.removesuffix("\n").split("\n")
+    ]

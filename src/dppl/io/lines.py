@@ -1,9 +1,11 @@
 """Texts in files of lines: CSV, JSON lines, and a text a line.
 
-How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
-record, which is then skipped. In the other two a byte order mark may begin any line, as where files were joined.
-Rows count from 1 without the header, and lines from 1, blank ones included, as spreadsheets and editors show them.
-Its encoding is the file's too, and not a record's: bytes that are none of it stop whoever opens the file.
+How a file falls into records is its own format: in CSV a quote that is never closed
+takes all that follows into one record, which is then skipped. In the other two a byte
+order mark may begin any line, as where files were joined. Rows count from 1 without the
+header, and lines from 1, blank ones included, as spreadsheets and editors show them.
+Its encoding is the file's too, and not a record's: bytes that are none of it stop
+whoever opens the file.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ class CsvTexts(TextRows):
     _usual: Sequence[str] = TEXTS
 
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
-        self._path, self._form = path, form
+        self._path = path
+        self._form = form
         form.check(path)
         self._delimiter, self._names = read_header(path, form)
         resolved = resolve_columns(columns, self._names, path, self._usual, secret=True)
@@ -113,37 +116,51 @@ class CsvTexts(TextRows):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
                 cells = f"{len(row)} cell{'s' * (len(row) > 1)}"
-                yield bad_record(f"row {number}", f"its row has {cells}, and the header {len(self._names)}")
+                yield bad_record(
+                    f"row {number}",
+                    f"its row has {cells}, and the header {len(self._names)}",
+                )
             else:
-                yield self._record(number, {role: row[place] for role, place in places.items()})
+                yield self._record(
+                    number, {role: row[place] for role, place in places.items()}
+                )
 
 
 def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
-    widths, first = {}, "\t" if path.suffix.lower() == ".tsv" else ","
+    widths = {}
+    first = "\t" if path.suffix.lower() == ".tsv" else ","
     for delimiter in (first, *_DELIMITERS):
         _, header = next(_rows(path, form, delimiter), (0, None))
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
         widths[delimiter] = header if isinstance(header, list) else []
-    most = max(widths, key=lambda delimiter: len(widths[delimiter]))  # of equal ones the first
+    most = max(
+        widths, key=lambda delimiter: len(widths[delimiter])
+    )  # of equal ones the first
     chosen = first if len(widths[first]) > 1 else most
     return chosen, widths[chosen]
 
 
-def _rows(path: Path, form: Form, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+def _rows(
+    path: Path, form: Form, delimiter: str
+) -> Iterator[tuple[int, list[str] | str]]:
     """Yield place and cells of the rows that are not blank; of one that is damaged the reason why it is skipped."""
-    # What belongs to a row is as the lenient reader says: a strict one stops within a damaged row, and would take
-    # the lines that remain of it for other rows.
+    # What belongs to a row is as the lenient reader says: a strict one stops within a
+    # damaged row, and would take the lines that remain of it for other rows.
     with form.opened(path) as file:
         lines = _CsvLines(file, delimiter)
-        for place, row in enumerate(_without_limit(csv.reader(lines, delimiter=delimiter))):
+        for place, row in enumerate(
+            _without_limit(csv.reader(lines, delimiter=delimiter))
+        ):
             damage = lines.end_row()
             if row:
                 yield place, damage or row
 
 
-def written_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
+def written_rows(
+    file: Iterable[str], delimiter: str
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the rows of an open CSV file that are not blank, each with the lines that it is written in."""
     lines: list[str] = []
 
@@ -152,7 +169,8 @@ def written_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[str, lis
             lines.append(line)
             yield line if number else line.removeprefix(_MARK)
 
-    # The reader asks for a line only where a row needs it, so `lines` holds this row and no other.
+    # The reader asks for a line only where a row needs it, so `lines` holds this row
+    # and no other.
     for row in _without_limit(csv.reader(kept(), delimiter=delimiter)):
         text = "".join(lines)
         lines.clear()
@@ -176,8 +194,9 @@ def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
 class _CsvLines:
     """The lines of a CSV file for its reader, with a memory for the lines of one row.
 
-    The reader asks for another line of a row only where a quote is open. So if a row is too long already, the lines
-    that are left of it need not be read: one that closes the quote stands for them.
+    The reader asks for another line of a row only where a quote is open. So if a row is
+    too long already, the lines that are left of it need not be read: one that closes
+    the quote stands for them.
     """
 
     def __init__(self, file: Iterable[str], delimiter: str) -> None:
@@ -193,10 +212,13 @@ class _CsvLines:
             self._lines += 1
             if self._length <= MOST_TEXT_BYTES:
                 self._row.write(line)
-                self._length += len(line.rstrip("\r\n")) + 1  # the same where the file ends without a line break
+                self._length += (
+                    len(line.rstrip("\r\n")) + 1
+                )  # the same where the file ends without a line break
                 yield line
             elif '"' in line:
-                # Does the line close the open quote? If not, the reader asks for the next one.
+                # Does the line close the open quote? If not, the reader asks for the
+                # next one.
                 reader = csv.reader([f'"{line}', '"'], delimiter=self._delimiter)
                 next(_without_limit(reader))
                 if reader.line_num == 1:
@@ -205,10 +227,18 @@ class _CsvLines:
 
     def end_row(self) -> str | None:
         """Forget the row that was read; return what is wrong with it."""
-        row, length, after = self._row, self._length, self._lines - 1
-        self._row, self._length, self._lines = io.StringIO(newline=""), 0, 0
+        row = self._row
+        length = self._length
+        after = self._lines - 1
+        self._row = io.StringIO(newline="")
+        self._length = 0
+        self._lines = 0
         # For the owner: these lines may be records, which are lost with this one.
-        taken = f", and it takes in {after} line{'s' * (after > 1)} after it" if after else ""
+        taken = (
+            f", and it takes in {after} line{'s' * (after > 1)} after it"
+            if after
+            else ""
+        )
         if self._open:
             return f"its row opens a quote that never closes{taken}"
         if length > MOST_TEXT_BYTES:
@@ -217,7 +247,11 @@ class _CsvLines:
             # Without a quote, every row is well formed.
             if '"' in row.getvalue():
                 row.seek(0)
-                next(_without_limit(csv.reader(row, delimiter=self._delimiter, strict=True)))
+                next(
+                    _without_limit(
+                        csv.reader(row, delimiter=self._delimiter, strict=True)
+                    )
+                )
         except csv.Error:
             return f"its row has a misplaced quote{taken}"
         return None
@@ -230,7 +264,8 @@ class JsonTexts(Source):
     label_type = pa.string()
 
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
-        self._path, self._form = path, form
+        self._path = path
+        self._form = form
         # Fixed, where the owner names no others.
         self.columns = replace(columns, x=columns.x or "text", y=columns.y or "label")
         self.person_type = None if columns.person is None else pa.string()
@@ -238,7 +273,9 @@ class JsonTexts(Source):
         form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
-        x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
+        x = str(self.columns.x)
+        y = str(self.columns.y)
+        key = self.columns.id
         for number, line in enumerate(_lines(self._path, self._form), 1):
             if not line.strip():
                 continue
@@ -248,7 +285,11 @@ class JsonTexts(Source):
                     entry = json.loads(line)
                 if not isinstance(entry, dict):
                     raise BadRecord("its line is not a JSON object")
-                person = None if self.columns.person is None else person_in(entry, self.columns.person)
+                person = (
+                    None
+                    if self.columns.person is None
+                    else person_in(entry, self.columns.person)
+                )
             except BadRecord as reason:
                 yield bad_record(f"line {number}", str(reason))
                 continue
@@ -256,7 +297,9 @@ class JsonTexts(Source):
             # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
-            yield make_record(f"line {number}", identity, label, *_text_in(entry.get(x)), person)
+            yield make_record(
+                f"line {number}", identity, label, *_text_in(entry.get(x)), person
+            )
 
 
 def person_in(entry: dict[str, Any], name: str) -> str | None:
@@ -267,7 +310,9 @@ def person_in(entry: dict[str, Any], name: str) -> str | None:
     value = entry[name]
     if value is None or value != value:
         return None
-    if type(value) is float and value.is_integer():  # as tables hold whole numbers where one is missing
+    if (
+        type(value) is float and value.is_integer()
+    ):  # as tables hold whole numbers where one is missing
         value = int(value)
     if type(value) in (str, int):
         return str(value)
@@ -289,20 +334,28 @@ class TextLines(Source):
     label_type = None
 
     def __init__(self, path: Path, form: Form) -> None:
-        self._path, self._form = path, form
+        self._path = path
+        self._form = form
         self.parameters = {"kind": "text", **form.parameters}
         form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
         for number, line in enumerate(_lines(self._path, self._form), 1):
             # As bytes: some encodings can write what no UTF-8 holds.
-            yield make_record(f"line {number}", number, None, *_text_in(line.encode("utf-8", "surrogatepass")))
+            yield make_record(
+                f"line {number}",
+                number,
+                None,
+                *_text_in(line.encode("utf-8", "surrogatepass")),
+            )
 
 
 def _text_in(value: Any) -> Content:
     """Return how to load a text, and its version; what is none of these says so when it is loaded."""
     is_text = isinstance(value, str | bytes)
-    return (lambda: value) if is_text else bad_record("", "it has no text").load, value if is_text else None
+    return (lambda: value) if is_text else bad_record(
+        "", "it has no text"
+    ).load, value if is_text else None
 
 
 def _lines(path: Path, form: Form) -> Iterator[str]:

@@ -26,7 +26,8 @@ from dppl.io.writing import ROWS, Rows, table_schema, to_storage
 Progress: TypeAlias = Callable[[int], object]
 # A record and what the encoder takes of it, or why there is nothing.
 _Item: TypeAlias = tuple[Record, Any, str | None]
-# An interrupted run starts a shard over: images take long, and texts fill batches of many lengths.
+# An interrupted run starts a shard over: images take long, and texts fill batches of
+# many lengths.
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
@@ -65,8 +66,8 @@ def embed(
 ) -> Embedded:
     """Embed the records of a source and write them as a folder of Parquet shards.
 
-    Interrupted work goes on at the last finished shard and ends with the same bytes. Memory does not grow with the
-    number of records.
+    Interrupted work goes on at the last finished shard and ends with the same bytes.
+    Memory does not grow with the number of records.
 
     Parameters
     ----------
@@ -75,7 +76,8 @@ def embed(
     encoder : Encoder
         A frozen public encoder of the source's modality.
     out : path-like
-        Folder for the table: a new one, or one to go on with. The report on skipped records is written next to it.
+        Folder for the table: a new one, or one to go on with. The report on skipped
+        records is written next to it.
     rows : {"float16", "int8", "float32"}, default="float16"
         int8 means rows of the plain lattice, a quarter of the size of float32.
     workers : int, default=None
@@ -83,7 +85,8 @@ def embed(
     unusable : {"skip", "stop"}, default="skip"
         What a record that cannot be used does: it is skipped, or stops the work.
     shard_rows : int, default=None
-        Records of the source that one shard stands for; None takes 512 of images and 4096 of others.
+        Records of the source that one shard stands for; None takes 512 of images and
+        4096 of others.
     progress : callable, default=None
         Called with the number of records done since the last call.
 
@@ -94,30 +97,49 @@ def embed(
     Raises
     ------
     ParameterError
-        If a parameter breaks its rule, the encoder is of another modality than the source, or `out` holds something
-        else or was begun with other parameters.
+        If a parameter breaks its rule, the encoder is of another modality than the
+        source, or `out` holds something else or was begun with other parameters.
     InputError
-        If the source cannot be read or has changed since the work was interrupted, or a record stops the work.
+        If the source cannot be read or has changed since the work was interrupted, or a
+        record stops the work.
 
     Notes
     -----
-    **Privacy.** Unit: one record of the source. Nothing is released: the table and the report are as private as the
-    records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
-    independent; else the table's metadata say ``not_covered``. Whether a record is skipped depends on that record
+    **Privacy.** Unit: one record of the source. Nothing is released: the table and the
+    report are as private as the records. An embedding depends on its record alone if
+    the encoder's fingerprint says that its rows are independent; else the table's
+    metadata say ``not_covered``. Whether a record is skipped depends on that record
     alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
     _validate.one_of(("skip", "stop"), unusable=unusable)
-    shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
+    shard_rows = (
+        _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS)
+        if shard_rows is None
+        else shard_rows
+    )
     _validate.positive_integer(shard_rows=shard_rows)
     _check(source, encoder, workers)
-    # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
+    # What decides the bytes of the table goes into its manifest, so that nobody goes on
+    # with other options.
     maker = table_metadata(encoder)
-    parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
-    schema = table_schema(source.label_type, encoder.dimension, rows, maker, person_type=source.person_type)
+    parameters = {
+        **maker,
+        "source": source.parameters,
+        "rows": rows,
+        "shard_rows": shard_rows,
+    }
+    schema = table_schema(
+        source.label_type,
+        encoder.dimension,
+        rows,
+        maker,
+        person_type=source.person_type,
+    )
     report = progress or (lambda _: None)
     with closing(ShardedTable(Path(out), schema, parameters)) as table:
-        # Records of finished shards are passed over; their hash must be the same as before: a table has one source.
+        # Records of finished shards are passed over; their hash must be the same as
+        # before: a table has one source.
         records = _Stream(source)
         for shard in table.done:
             deque(islice(records, shard.records), maxlen=0)
@@ -132,8 +154,11 @@ def embed(
             return Embedded(table.folder, table.report, False)
         taken = shard_rows
         while taken == shard_rows:
-            before, window = records.count, Window()
-            for part in _windows(islice(records, shard_rows), encoder, rows, workers, report):
+            before = records.count
+            window = Window()
+            for part in _windows(
+                islice(records, shard_rows), encoder, rows, workers, report
+            ):
                 window.extend(part)
                 if unusable == "stop" and window.skipped:
                     table.refuse(window.skipped)
@@ -169,7 +194,10 @@ def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
 
 def table_metadata(encoder: Encoder) -> dict[str, str]:
     """Return what the embeddings come from, as the table's metadata say it."""
-    maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
+    maker = {
+        "encoder": encoder.fingerprint.text(),
+        "decoder": described(encoder.modality),
+    }
     # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
     return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
@@ -187,7 +215,9 @@ class _Stream(Iterator[Record]):
         record = next(self._records)
         self.count += 1
         # Versions stand for contents, which are not loaded to be compared.
-        seen = repr((record.id, record.reference, record.label, record.version, record.person))
+        seen = repr(
+            (record.id, record.reference, record.label, record.version, record.person)
+        )
         self._hash.update(seen.encode("utf-8", "backslashreplace"))
         return record
 
@@ -198,11 +228,16 @@ class _Stream(Iterator[Record]):
 
 
 def _windows(
-    records: Iterable[Record], encoder: Encoder, rows: str, workers: int | None, progress: Progress
+    records: Iterable[Record],
+    encoder: Encoder,
+    rows: str,
+    workers: int | None,
+    progress: Progress,
 ) -> Iterator[Window]:
     """Embed records: worker threads read, decode and prepare ahead, this thread encodes."""
     workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
-    # Libraries would warn about single files, which are private. Pillow and tokenizers let go of the lock.
+    # Libraries would warn about single files, which are private. Pillow and tokenizers
+    # let go of the lock.
     with quiet(), ThreadPoolExecutor(workers) as pool:
         try:
             items = _prepared_ahead(records, encoder, pool, encoder.window + workers)
@@ -210,7 +245,11 @@ def _windows(
                 usable = [content for _, content, reason in batch if reason is None]
                 window = Window()
                 # In this thread alone: encoders own their device.
-                x = encoder.encode_prepared(usable, progress) if usable else np.empty((0, encoder.dimension))
+                x = (
+                    encoder.encode_prepared(usable, progress)
+                    if usable
+                    else np.empty((0, encoder.dimension))
+                )
                 progress(len(batch) - len(usable))
                 # A number that float32 holds may be infinite in float16.
                 stored = to_storage(np.asarray(x), rows)
@@ -219,10 +258,14 @@ def _windows(
                 for record, _, reason in batch:
                     if reason is None:
                         row, good = next(embedded)
-                        reason = None if good else f"its embedding is not finite in {rows}"
+                        reason = (
+                            None if good else f"its embedding is not finite in {rows}"
+                        )
                     window.usable.append(reason is None)
                     if reason is not None:
-                        window.skipped.append(Skipped(record.id, record.reference, reason))
+                        window.skipped.append(
+                            Skipped(record.id, record.reference, reason)
+                        )
                         continue
                     window.ids.append(record.id)
                     window.references.append(record.reference)

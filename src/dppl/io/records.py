@@ -17,7 +17,9 @@ from dppl.io.labels import listed
 Payload: TypeAlias = bytes | str
 Version: TypeAlias = str | bytes | None
 Label: TypeAlias = str | int | None
-Content: TypeAlias = tuple[Callable[[], Payload], Version]  # a way to load it, and what differs where it does
+Content: TypeAlias = tuple[
+    Callable[[], Payload], Version
+]  # a way to load it, and what differs where it does
 PersonId: TypeAlias = str | bytes | int | float | None
 
 _LARGEST_INTEGER = 2**63 - 1
@@ -37,9 +39,13 @@ class Record:
     """One record, not loaded yet."""
 
     id: str | None  # None where it cannot be read; such a record is skipped
-    reference: str  # where it lies in the source: a path, or a row or line counted from 1
+    reference: (
+        str  # where it lies in the source: a path, or a row or line counted from 1
+    )
     label: Label  # None where it is missing
-    load: Callable[[], Payload]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
+    load: Callable[
+        [], Payload
+    ]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
     version: Version  # differs where contents do, without loading them: a text, a `file_version`, why it is skipped
     person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
 
@@ -105,7 +111,8 @@ def _text(value: Any, what: str) -> str:
 class Columns:
     """Names of the columns with the text or image, the label, the id, and the id of the person whose record it is.
 
-    None takes a usual name, or no ids. No fit uses ids of records, so that they may repeat.
+    None takes a usual name, or no ids. No fit uses ids of records, so that they may
+    repeat.
     """
 
     x: str | None = None
@@ -117,24 +124,38 @@ class Columns:
         # Labels taken for ids would make all records of a class one person's.
         if self.person is not None and self.person == self.y:
             raise InputError(
-                f"must name ids of persons; {self.person!r} holds the labels; name another.", parameter="person"
+                f"must name ids of persons; {self.person!r} holds the labels; name another.",
+                parameter="person",
             )
 
 
 def resolve_columns(
-    columns: Columns, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False
+    columns: Columns,
+    names: Sequence[str],
+    where: Path,
+    usual: Sequence[str],
+    *,
+    secret: bool = False,
 ) -> Columns:
     """Return columns that are among `names`, usual ones for None; with `secret`, messages do not list names."""
     # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
-    y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
+    y = columns.y or next(
+        (name for name in _LABELS if name in names and name != x), None
+    )
     has = "see its first line" if secret else f"it has {listed(names)}"
     if x is None:
-        raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
+        raise InputError(
+            f"must name the column of {where} with the text or image; {has}.",
+            parameter="x",
+        )
     resolved = replace(columns, x=x, y=y)
     for parameter, name in asdict(resolved).items():
         if name is not None and names.count(name) != 1:
-            raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
+            raise InputError(
+                f"must be one column of {where}; got {name!r}; {has}.",
+                parameter=parameter,
+            )
     return resolved
 
 
@@ -148,7 +169,8 @@ class Source(ABC):
     label_type, person_type : pyarrow.DataType or None
         Types of the labels and of the ids of persons, or None if there are none.
     parameters : dict
-        What decides which records there are, except for the files themselves; JSON-ready.
+        What decides which records there are, except for the files themselves;
+        JSON-ready.
     """
 
     modality: str
@@ -178,9 +200,21 @@ class TextRows(Source):
 
     def _places(self, names: list[str]) -> dict[str, int]:
         """Return where each column is, by what it is for: x, y, id and person."""
-        return {role: names.index(name) for role, name in asdict(self.columns).items() if name is not None}
+        return {
+            role: names.index(name)
+            for role, name in asdict(self.columns).items()
+            if name is not None
+        }
 
     def _record(self, number: int, fields: dict[str, Any]) -> Record:
         """Return the record in a row, by what its fields are for."""
-        text, identity = fields["x"], fields.get("id", number)
-        return make_record(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
+        text = fields["x"]
+        identity = fields.get("id", number)
+        return make_record(
+            f"row {number}",
+            identity,
+            fields.get("y"),
+            lambda: text,
+            text,
+            fields.get("person"),
+        )

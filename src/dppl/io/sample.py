@@ -11,7 +11,8 @@ Floats = npt.NDArray[np.float64]
 _SEED = 0
 _N_PUBLIC = 860
 _N_PRIVATE = 640
-# Chosen for non-private accuracy of class means and of public prototypes, on five splits of these digits.
+# Chosen for non-private accuracy of class means and of public prototypes, on five
+# splits of these digits.
 _DIMENSION = 32
 _NEIGHBOUR = 20  # the distance to this neighbour is the local scale of a point
 _SHARPNESS = 8.0
@@ -26,14 +27,44 @@ _DESCRIPTION = (
 
 
 _PHRASES = {
-    "delivery": ("when will {} arrive?", "{} has not come yet", "was {} posted?", "track the delivery of {}"),
-    "loss": ("I have lost {}", "someone stole {}", "please block {}", "{} fell out of my pocket"),
-    "limit": ("how much can I spend with {}?", "raise the limit of {}", "{} was declined, why?", "what may {} cost?"),
+    "delivery": (
+        "when will {} arrive?",
+        "{} has not come yet",
+        "was {} posted?",
+        "track the delivery of {}",
+    ),
+    "loss": (
+        "I have lost {}",
+        "someone stole {}",
+        "please block {}",
+        "{} fell out of my pocket",
+    ),
+    "limit": (
+        "how much can I spend with {}?",
+        "raise the limit of {}",
+        "{} was declined, why?",
+        "what may {} cost?",
+    ),
 }
-_OWNERS = ("my", "our", "the new", "my son's", "my wife's", "the company's", "his", "her", "a second", "the old")
+_OWNERS = (
+    "my",
+    "our",
+    "the new",
+    "my son's",
+    "my wife's",
+    "the company's",
+    "his",
+    "her",
+    "a second",
+    "the old",
+)
 _CARDS = ("card", "credit card", "debit card", "bank card", "travel card")
 INTENTS = tuple(_PHRASES)
-NEW_MESSAGES = ("Is my card in the post?", "A thief took my purse", "What is the most I can pay?")
+NEW_MESSAGES = (
+    "Is my card in the post?",
+    "A thief took my purse",
+    "What is the most I can pay?",
+)
 
 
 def load_messages() -> list[tuple[str, str]]:
@@ -83,8 +114,8 @@ def load_sample() -> Sample:
     Returns
     -------
     Sample
-        The same rows at every call on one machine. The encoder is fitted on the public images, without
-        labels, and maps each image by itself.
+        The same rows at every call on one machine. The encoder is fitted on the public
+        images, without labels, and maps each image by itself.
 
     Notes
     -----
@@ -93,11 +124,13 @@ def load_sample() -> Sample:
     scales (Zelnik-Manor and Perona, NeurIPS 2004), extended to others by the Nyström formula. Its settings were chosen
     with labels, so accuracies are good for demonstrations and tests, not for comparisons.
     """
-    # Here and not above: importing sklearn.datasets takes longer than the rest of the package needs.
+    # Here and not above: importing sklearn.datasets takes longer than the rest of the
+    # package needs.
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    images, labels = digits.images.astype(np.uint8), digits.target.astype(np.int64)
+    images = digits.images.astype(np.uint8)
+    labels = digits.target.astype(np.int64)
     order = np.random.default_rng(_SEED).permutation(len(images))
     public, private, test = np.split(order, [_N_PUBLIC, _N_PUBLIC + _N_PRIVATE])
     encoder = _DiffusionMap(images[public])
@@ -117,10 +150,10 @@ def load_sample() -> Sample:
 class _DiffusionMap:
     """Diffusion map of some images, for those and others.
 
-    The kernel of two images is exp(-a·|p - q|²/(l(p)·l(q))), where l is the distance to the `_NEIGHBOUR`-th
-    image of the map and a the sharpness. Divided by its row sums it is a random walk; an image is described
-    by the leading eigenvectors of the walk, without the constant one, times their eigenvalues to the power
-    of `_STEPS`.
+    The kernel of two images is exp(-a·|p - q|²/(l(p)·l(q))), where l is the distance to
+    the `_NEIGHBOUR`-th image of the map and a the sharpness. Divided by its row sums it
+    is a random walk; an image is described by the leading eigenvectors of the walk,
+    without the constant one, times their eigenvalues to the power of `_STEPS`.
     """
 
     def __init__(self, images: npt.NDArray[np.uint8]) -> None:
@@ -129,8 +162,11 @@ class _DiffusionMap:
         self._scales = _local_scales(distances)
         kernel = np.exp(-_SHARPNESS * distances / np.outer(self._scales, self._scales))
         degrees = kernel.sum(axis=1)
-        # Symmetric, and similar to the walk: the same eigenvalues, and eigenvectors up to a factor a row.
-        eigenvalues, vectors = np.linalg.eigh(kernel / np.sqrt(np.outer(degrees, degrees)))
+        # Symmetric, and similar to the walk: the same eigenvalues, and eigenvectors up
+        # to a factor a row.
+        eigenvalues, vectors = np.linalg.eigh(
+            kernel / np.sqrt(np.outer(degrees, degrees))
+        )
         leading = slice(-2, -2 - _DIMENSION, -1)
         axes = vectors[:, leading] * np.sqrt(degrees.sum() / degrees)[:, None]
         # LAPACK leaves the sign open.
@@ -142,7 +178,9 @@ class _DiffusionMap:
         """Embed images, each by itself."""
         pixels = images.reshape(len(images), -1).astype(np.float64)
         distances = _squared_distances(pixels, self._pixels)
-        walk = np.exp(-_SHARPNESS * distances / np.outer(_local_scales(distances), self._scales))
+        walk = np.exp(
+            -_SHARPNESS * distances / np.outer(_local_scales(distances), self._scales)
+        )
         walk /= walk.sum(axis=1, keepdims=True)
         rows: npt.NDArray[np.float32] = (walk @ self._axes).astype(np.float32)
         return rows

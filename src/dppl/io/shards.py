@@ -1,10 +1,12 @@
 """A table in the making: a folder of Parquet shards, a manifest that says which are finished, and a list for the owner.
 
-A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
-interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
-is, then the manifest that counts both; what a killed process leaves beyond the manifest is rewritten.
+A shard holds the records of a fixed stretch of the source, without those that are
+skipped, so whoever goes on after an interruption writes the bytes that an uninterrupted
+run would have written. A shard is written whole, then the report is, then the manifest
+that counts both; what a killed process leaves beyond the manifest is rewritten.
 
-The report on records that were skipped is the only place where anything is said about single records.
+The report on records that were skipped is the only place where anything is said about
+single records.
 """
 
 from __future__ import annotations
@@ -74,14 +76,27 @@ class Window:
     def to_bytes(self, schema: pa.Schema) -> bytes:
         """Return the Parquet file of these rows, which is the same bytes for the same rows."""
         kind = schema.field("x").type
-        rows = np.stack(self.rows) if self.rows else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
-        values = {"id": self.ids, "reference": self.references, "y": self.labels, PERSON: self.persons}
+        rows = (
+            np.stack(self.rows)
+            if self.rows
+            else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+        )
+        values = {
+            "id": self.ids,
+            "reference": self.references,
+            "y": self.labels,
+            PERSON: self.persons,
+        }
         columns = [
-            rows_column(rows, kind) if column.name == "x" else pa.array(values[column.name], column.type)
+            rows_column(rows, kind)
+            if column.name == "x"
+            else pa.array(values[column.name], column.type)
             for column in schema
         ]
         buffer = io.BytesIO()
-        pq.write_table(pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema))
+        pq.write_table(
+            pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema)
+        )
         return buffer.getvalue()
 
 
@@ -94,7 +109,9 @@ def check_place(path: Path) -> None:
                     return
     except FileNotFoundError:
         return
-    raise ParameterError(f"{path} is in the way of the report; move it away, or choose another folder.")
+    raise ParameterError(
+        f"{path} is in the way of the report; move it away, or choose another folder."
+    )
 
 
 def as_line(entry: dict[str, Any]) -> bytes:
@@ -104,7 +121,9 @@ def as_line(entry: dict[str, Any]) -> bytes:
 
 def _opened(path: Path, mode: str) -> IO[bytes]:
     """Open a file, but through no link; a new one is for its owner only."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600))
+    return open(
+        path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600)
+    )
 
 
 @dataclass(frozen=True)
@@ -135,13 +154,17 @@ class SourceChanged(InputError):
     """A folder was begun with another source."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(f"the source has changed since {folder} was begun; remove that folder, or choose another.")
+        super().__init__(
+            f"the source has changed since {folder} was begun; remove that folder, or choose another."
+        )
 
 
 class ShardedTable:
     """The folder of a table, open for one process, and the report next to it."""
 
-    def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]
+    ) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
         self._schema = schema
@@ -164,7 +187,9 @@ class ShardedTable:
                 else:
                     self.report.unlink(missing_ok=True)
                     self._add_to_report({"notice": NOTICE})
-                for part in folder.glob(".*.part"):  # what a killed process left half-way
+                for part in folder.glob(
+                    ".*.part"
+                ):  # what a killed process left half-way
                     part.unlink()
                 self._write_manifest()
             # Lets another process have the folder.
@@ -172,12 +197,21 @@ class ShardedTable:
 
     def append(self, window: Window, records: int, source: str) -> None:
         """Write the shard of so many records; `source` is the hash of the source up to its end."""
-        path, content = self.folder / f"part-{len(self.done):06}.parquet", window.to_bytes(self._schema)
+        path = self.folder / f"part-{len(self.done):06}.parquet"
+        content = window.to_bytes(self._schema)
         # The file, then the report, then the manifest that counts both.
         write_atomically(path, content, overwrite=True, private=True)
         reported = self._add_to_report(*(one._asdict() for one in window.skipped))
         reasons = Counter(one.reason for one in window.skipped)
-        shard = Shard(path.name, len(content), len(window.rows), records, dict(reasons), source, reported)
+        shard = Shard(
+            path.name,
+            len(content),
+            len(window.rows),
+            records,
+            dict(reasons),
+            source,
+            reported,
+        )
         self.done.append(shard)
         self._write_manifest()
 
@@ -186,14 +220,26 @@ class ShardedTable:
         if not self.finished:
             self._add_to_report(*(one._asdict() for one in skipped))
         raise InputError(
-            f"is stop, but a record of the source cannot be used; see {self.report}.", parameter="unusable"
+            f"is stop, but a record of the source cannot be used; see {self.report}.",
+            parameter="unusable",
         )
 
     def finish(self) -> None:
         """Say that there are no more records: only now do readers take the folder for a table."""
-        reasons: Counter[str] = sum((Counter(shard.left_out) for shard in self.done), Counter())
-        records, rows = (sum(getattr(shard, name) for shard in self.done) for name in ("records", "rows"))
-        self._add_to_report({"records": records, "embedded": rows, "left_out": dict(sorted(reasons.items()))})
+        reasons: Counter[str] = sum(
+            (Counter(shard.left_out) for shard in self.done), Counter()
+        )
+        records, rows = (
+            sum(getattr(shard, name) for shard in self.done)
+            for name in ("records", "rows")
+        )
+        self._add_to_report(
+            {
+                "records": records,
+                "embedded": rows,
+                "left_out": dict(sorted(reasons.items())),
+            }
+        )
         self.finished = True
         self._write_manifest()
 
@@ -211,31 +257,59 @@ class ShardedTable:
         path = self.folder / MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
-                raise ParameterError(f"{self.folder} must be a new folder, or a table to go on with; it is neither.")
+                raise ParameterError(
+                    f"{self.folder} must be a new folder, or a table to go on with; it is neither."
+                )
             return [], False
         try:
             manifest = json.loads(path.read_bytes())
-            version, parameters, finished = manifest["version"], manifest["parameters"], manifest["finished"]
+            version = manifest["version"]
+            parameters = manifest["parameters"]
+            finished = manifest["finished"]
             shards = [Shard(**entry) for entry in manifest["shards"]]
         except (ValueError, TypeError, KeyError):
-            raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
+            raise InputError(
+                f"{path} is damaged; write the table anew into another folder."
+            ) from None
         if (version, parameters) != (_VERSION, self._parameters):
-            others = [f"another {key}" for key, new in sorted(self._parameters.items()) if parameters.get(key) != new]
-            raise OtherOptions(self.folder, ", ".join(others) or "another version of dppl")
+            others = [
+                f"another {key}"
+                for key, new in sorted(self._parameters.items())
+                if parameters.get(key) != new
+            ]
+            raise OtherOptions(
+                self.folder, ", ".join(others) or "another version of dppl"
+            )
 
-        # A finished table stays one, though its owner may have moved the report. An unfinished one counts up to the
-        # first shard or line of the report that is gone.
-        if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
+        # A finished table stays one, though its owner may have moved the report. An
+        # unfinished one counts up to the first shard or line of the report that is
+        # gone.
+        if finished and all(
+            _has(self.folder / shard.file, shard.size) for shard in shards
+        ):
             return shards, True
         whole = itertools.takewhile(
-            lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
+            lambda shard: (
+                _has(self.folder / shard.file, shard.size)
+                and _has(self.report, shard.report)
+            ),
+            shards,
         )
         return list(whole), False
 
     def _write_manifest(self) -> None:
-        content = {"version": _VERSION, "finished": self.finished, "parameters": self._parameters}
+        content = {
+            "version": _VERSION,
+            "finished": self.finished,
+            "parameters": self._parameters,
+        }
         content["shards"] = [asdict(shard) for shard in self.done]
-        write_atomically(self.folder / MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
+        write_atomically(
+            self.folder / MANIFEST,
+            json.dumps(content, indent=1).encode(),
+            overwrite=True,
+            private=True,
+        )
 
 
 def _has(path: Path, size: int) -> bool:

@@ -29,7 +29,14 @@ from dppl.io.cells import place_of, read_sheet, select
 from dppl.io.fragments import open_npz
 from dppl.io.labels import listed
 from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
-from dppl.io.parquet import ID_KINDS, check_column, decode_ids, id_type, stream, with_keys
+from dppl.io.parquet import (
+    ID_KINDS,
+    check_column,
+    decode_ids,
+    id_type,
+    stream,
+    with_keys,
+)
 from dppl.io.records import BadRecord
 from dppl.io.sources import KINDS, recognised
 from dppl.io.tables import files_of_one_form
@@ -43,20 +50,26 @@ _BATCH_ROWS = 1024
 _GROUP_BYTES = 1 << 26  # of a row group of Parquet
 
 
-def held_out(ids: npt.ArrayLike | int, share: float, key: str | bytes | None = None) -> npt.NDArray[np.bool_]:
+def held_out(
+    ids: npt.ArrayLike | int, share: float, key: str | bytes | None = None
+) -> npt.NDArray[np.bool_]:
     """Choose records to hold out for an evaluation, each by itself.
 
     Parameters
     ----------
     ids : array-like of shape (n,), or int
-        Ids of the persons whose records they are, or of the records: texts, whole numbers or bytes. Records with one id
-        fall on one side; a number and its text are one id, as in fits. Each record without an id (None, NaN, an empty
-        text) falls by itself. A number n instead of ids is for n records that each fall by themselves.
+        Ids of the persons whose records they are, or of the records: texts, whole
+        numbers or bytes. Records with one id fall on one side; a number and its text
+        are one id, as in fits. Each record without an id (None, NaN, an empty text)
+        falls by itself. A number n instead of ids is for n records that each fall by
+        themselves.
     share : float
-        Chance of each id to be held out, between 0 and 1. The share of the records is as it falls.
+        Chance of each id to be held out, between 0 and 1. The share of the records is
+        as it falls.
     key : str or bytes, default=None
-        Puts an id on the same side whenever it is asked with the same key: next quarter, in another file, in another
-        format. None draws a fresh key from the operating system and forgets it.
+        Puts an id on the same side whenever it is asked with the same key: next
+        quarter, in another file, in another format. None draws a fresh key from the
+        operating system and forgets it.
 
     Returns
     -------
@@ -66,24 +79,29 @@ def held_out(ids: npt.ArrayLike | int, share: float, key: str | bytes | None = N
     Raises
     ------
     ParameterError
-        If `share` is not between 0 and 1, or `key` is empty, or is given for records without ids.
+        If `share` is not between 0 and 1, or `key` is empty, or is given for records
+        without ids.
     InputError
         If ids are of another type.
 
     Notes
     -----
-    **Privacy.** Unit: an id with all of its records. Relation: add-remove. Released: nothing; which records are held
-    out is as private as they are. Sensitivity: the side of an id is a keyed hash of that id, so adding or removing a
-    person changes one part and leaves all others where they are. The parts are therefore disjoint data sets, and a
-    person pays for what is released from their own part: the larger of the two costs, and not their sum (parallel
-    composition [1]_). Exactly one fifth of the records, or of each class, would not do: one more record moves others.
-    Public inputs: `share`, and `key` if it is published. Not covered: a key that was chosen by looking.
+    **Privacy.** Unit: an id with all of its records. Relation: add-remove. Released:
+    nothing; which records are held out is as private as they are. Sensitivity: the side
+    of an id is a keyed hash of that id, so adding or removing a person changes one part
+    and leaves all others where they are. The parts are therefore disjoint data sets,
+    and a person pays for what is released from their own part: the larger of the two
+    costs, and not their sum (parallel composition [1]_). Exactly one fifth of the
+    records, or of each class, would not do: one more record moves others. Public
+    inputs: `share`, and `key` if it is published. Not covered: a key that was chosen by
+    looking.
 
-    What the key is for: the proof needs none, since any function of the id alone makes disjoint parts. Whoever knows an
-    id and the key knows the side where its records would be, and not whether there are any. But the interval of an
-    evaluation takes the held-out records for a random sample. So draw the key once, before you look, and keep it
-    secret: who knows it could choose an id to be on a side, and who tries several keys and keeps the best result
-    reports luck.
+    What the key is for: the proof needs none, since any function of the id alone makes
+    disjoint parts. Whoever knows an id and the key knows the side where its records
+    would be, and not whether there are any. But the interval of an evaluation takes the
+    held-out records for a random sample. So draw the key once, before you look, and
+    keep it secret: who knows it could choose an id to be on a side, and who tries
+    several keys and keeps the best result reports luck.
 
     References
     ----------
@@ -97,7 +115,10 @@ def held_out(ids: npt.ArrayLike | int, share: float, key: str | bytes | None = N
     coin = _coin(share, key)
     if isinstance(ids, Integral):
         if key is not None:
-            raise ParameterError("needs ids to go with: without them nothing names a record again.", parameter="key")
+            raise ParameterError(
+                "needs ids to go with: without them nothing names a record again.",
+                parameter="key",
+            )
         return np.fromiter((coin(None) for _ in range(int(ids))), bool)
     each = checked_ids(ids, np.empty((len(ids), 0)))  # type: ignore[arg-type]
     return np.fromiter(map(coin, each.tolist()), bool, len(each))
@@ -107,18 +128,30 @@ def _coin(share: float, key: str | bytes | None) -> Coin:
     """Return the function that says of an id whether it is held out; without an id, of the next record."""
     _validate.share(share=share)
     if key is not None and not (isinstance(key, str | bytes) and key.strip()):
-        raise ParameterError("must be a text or bytes that are not empty.", parameter="key")
+        raise ParameterError(
+            "must be a text or bytes that are not empty.", parameter="key"
+        )
     # Hashed, so that a key may be longer than BLAKE2 takes.
-    secret = blake2b(key.encode() if isinstance(key, str) else key or secrets.token_bytes(32)).digest()
-    fresh, numbers, bound = secrets.token_bytes(32), count(), int(share * 2**_BITS)
+    secret = blake2b(
+        key.encode() if isinstance(key, str) else key or secrets.token_bytes(32)
+    ).digest()
+    fresh = secrets.token_bytes(32)
+    numbers = count()
+    bound = int(share * 2**_BITS)
 
     def coin(one: Any) -> bool:
         name = id_bytes(one)
         if name is None:  # nothing that another record could have
-            secret_of, name = fresh, str(next(numbers)).encode()
+            secret_of = fresh
+            name = str(next(numbers)).encode()
         else:
             secret_of = secret
-        return int.from_bytes(blake2b(name, key=secret_of, digest_size=_BITS // 8).digest()) < bound
+        return (
+            int.from_bytes(
+                blake2b(name, key=secret_of, digest_size=_BITS // 8).digest()
+            )
+            < bound
+        )
 
     return coin
 
@@ -141,16 +174,20 @@ def split_file(
     Parameters
     ----------
     path : path-like
-        ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files, ``.npz``, or a workbook. A folder of
-        images is split as the CSV file that lists its images. With `sql` a database, as in `open_source`.
+        ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, a folder of Parquet files,
+        ``.npz``, or a workbook. A folder of images is split as the CSV file that lists
+        its images. With `sql` a database, as in `open_source`.
     out_train, out_test : path-like
-        New files of the same kind, which only their owner may read. Rows of CSV and lines of JSON are copied as they
-        are, blank ones excepted. Rows of a workbook or a query become rows of ``.csv``, of the texts that cells show.
+        New files of the same kind, which only their owner may read. Rows of CSV and
+        lines of JSON are copied as they are, blank ones excepted. Rows of a workbook or
+        a query become rows of ``.csv``, of the texts that cells show.
     share : float
-        Chance of each record, or of each id in `groups`, to be held out: to be written to `out_test`.
+        Chance of each record, or of each id in `groups`, to be held out: to be written
+        to `out_test`.
     groups : str, default=None
-        Column with the id of each record's person, or of each record. A record that is too damaged to show it falls by
-        itself, as one without an id does; no fit uses it.
+        Column with the id of each record's person, or of each record. A record that is
+        too damaged to show it falls by itself, as one without an id does; no fit uses
+        it.
     key : str or bytes, default=None
         As in `held_out`; needs `groups`.
     kind, encoding, sheet : str
@@ -161,15 +198,20 @@ def split_file(
     Raises
     ------
     InputError
-        If the file cannot be read, is of a kind that cannot be split, or has no such column. No message shows a value.
+        If the file cannot be read, is of a kind that cannot be split, or has no such
+        column. No message shows a value.
     ParameterError
         If a parameter is another, or the suffixes of the files differ.
     FileExistsError
         If an output exists.
     """
-    source, outs = Path(path) if sql is None else place_of(str(path)), (Path(out_train), Path(out_test))
+    source = Path(path) if sql is None else place_of(str(path))
+    outs = (Path(out_train), Path(out_test))
     if key is not None and groups is None:
-        raise ParameterError("needs a column of ids: without one nothing names a record again.", parameter="key")
+        raise ParameterError(
+            "needs a column of ids: without one nothing names a record again.",
+            parameter="key",
+        )
     coin = _coin(share, key)
     _validate.one_of(KINDS, kind=kind)
     if sql is None and not source.exists():
@@ -177,15 +219,29 @@ def split_file(
     suffix = source.suffix.lower()
     # Tables of NumPy are no kind of raw records.
     by_name = {".npz": "npz", ".npy": "npy"}.get(suffix)
-    real = "sql" if sql is not None else kind if kind != "auto" else by_name or recognised(source)
+    real = (
+        "sql"
+        if sql is not None
+        else kind
+        if kind != "auto"
+        else by_name or recognised(source)
+    )
     expected = {"parquet": ".parquet", "excel": ".csv", "sql": ".csv"}.get(real, suffix)
     for name, out in zip(("out_train", "out_test"), outs, strict=True):
         if out.suffix.lower() != expected:
-            raise ParameterError(f"must end in {expected}, for what is split; got {out.name}.", parameter=name)
+            raise ParameterError(
+                f"must end in {expected}, for what is split; got {out.name}.",
+                parameter=name,
+            )
     if encoding is not None and real not in ("csv", "jsonl"):
-        raise ParameterError(f"goes with files of lines; {source} is read as {real}.", parameter="encoding")
+        raise ParameterError(
+            f"goes with files of lines; {source} is read as {real}.",
+            parameter="encoding",
+        )
     if sheet is not None and real != "excel":
-        raise ParameterError(f"goes with workbooks; {source} is read as {real}.", parameter="sheet")
+        raise ParameterError(
+            f"goes with workbooks; {source} is read as {real}.", parameter="sheet"
+        )
     match real:
         case "csv":
             write = partial(_split_rows, source, Form(encoding))
@@ -209,16 +265,24 @@ def split_file(
                 f"{source} has no labels in it, so two files would have to be split alike; write .csv or .npz."
             )
     with ExitStack() as stack:
-        train, test = (stack.enter_context(atomic_file(out, overwrite=False, private=True)) for out in outs)
+        train, test = (
+            stack.enter_context(atomic_file(out, overwrite=False, private=True))
+            for out in outs
+        )
         write((train, test), coin, groups)
 
 
-def _split_rows(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None) -> None:
+def _split_rows(
+    path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None
+) -> None:
     """Copy the rows of a CSV file."""
     form.check(path)
     delimiter, names = read_header(path, form)
     if groups is not None and names.count(groups) != 1:
-        raise InputError(f"must be one column of {path}; got {groups!r}; see its first line.", parameter="groups")
+        raise InputError(
+            f"must be one column of {path}; got {groups!r}; see its first line.",
+            parameter="groups",
+        )
     place = None if groups is None else names.index(groups)
     with form.opened(path) as file, _texts(file.encoding, outs) as texts:
         for number, (text, row) in enumerate(written_rows(file, delimiter)):
@@ -230,11 +294,16 @@ def _split_rows(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str |
             texts[coin(whose)].write(text)
 
 
-def _split_texts(rows: Iterator[list[str]], outs: Outputs, coin: Coin, groups: str | None) -> None:
+def _split_texts(
+    rows: Iterator[list[str]], outs: Outputs, coin: Coin, groups: str | None
+) -> None:
     """Write rows of texts, of which the first names the columns, as rows of CSV."""
     names = next(rows)
     if groups is not None and names.count(groups) != 1:
-        raise InputError(f"must be one column of the table; got {groups!r}; see its first row.", parameter="groups")
+        raise InputError(
+            f"must be one column of the table; got {groups!r}; see its first row.",
+            parameter="groups",
+        )
     place = None if groups is None else names.index(groups)
     # Ids that are bytes and no UTF-8 stay different from each other.
     with _texts("utf-8", outs, "backslashreplace") as texts:
@@ -245,7 +314,9 @@ def _split_texts(rows: Iterator[list[str]], outs: Outputs, coin: Coin, groups: s
             writers[coin(None if place is None else row[place])].writerow(row)
 
 
-def _split_lines(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None) -> None:
+def _split_lines(
+    path: Path, form: Form, outs: Outputs, coin: Coin, groups: str | None
+) -> None:
     """Copy the lines of a file of JSON objects."""
     form.check(path)
     with form.opened(path, "\n") as file, _texts(file.encoding, outs) as texts:
@@ -254,14 +325,19 @@ def _split_lines(path: Path, form: Form, outs: Outputs, coin: Coin, groups: str 
             if groups is not None:
                 with suppress(ValueError, RecursionError, BadRecord):
                     entry = json.loads(line)
-                    whose = person_in(entry, groups) if isinstance(entry, dict) else None
+                    whose = (
+                        person_in(entry, groups) if isinstance(entry, dict) else None
+                    )
             texts[coin(whose)].write(written)
 
 
 @contextmanager
 def _texts(encoding: str, outs: Outputs, errors: str = "strict") -> Iterator[list[Any]]:
     """Write texts into files as bytes: what was decoded strictly becomes the bytes that it was."""
-    texts = [io.TextIOWrapper(out, encoding=encoding, newline="", errors=errors) for out in outs]
+    texts = [
+        io.TextIOWrapper(out, encoding=encoding, newline="", errors=errors)
+        for out in outs
+    ]
     try:
         yield texts
     finally:
@@ -274,22 +350,40 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
     files, schema = files_of_one_form(path)
     if groups is not None:
         check_column(schema, path, groups, ID_KINDS, id_type, "groups")
-    # The dictionary of a column would bring the values of one part into the file of the other.
-    fields = [one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in schema]
+    # The dictionary of a column would bring the values of one part into the file of the
+    # other.
+    fields = [
+        one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one
+        for one in schema
+    ]
     schema = pa.schema(fields, schema.metadata)
     with ExitStack() as stack:
         writers = [stack.enter_context(pq.ParquetWriter(out, schema)) for out in outs]
         held: list[list[pa.RecordBatch]] = [[], []]
-        for batch in (with_keys(part, keys) for file, keys in files for part in stream(file, _BATCH_ROWS)):
-            whose = [None] * len(batch) if groups is None else decode_ids(batch.column(groups))
+        for batch in (
+            with_keys(part, keys)
+            for file, keys in files
+            for part in stream(file, _BATCH_ROWS)
+        ):
+            whose = (
+                [None] * len(batch)
+                if groups is None
+                else decode_ids(batch.column(groups))
+            )
             is_test = np.fromiter(map(coin, whose), bool, len(batch))
             for side, mask in enumerate((~is_test, is_test)):
                 held[side].append(batch.filter(pa.array(mask)))
                 if sum(one.nbytes for one in held[side]) > _GROUP_BYTES:
-                    writers[side].write_table(pa.Table.from_batches(held[side]).cast(schema))
+                    writers[side].write_table(
+                        pa.Table.from_batches(held[side]).cast(schema)
+                    )
                     held[side].clear()
         for side, writer in enumerate(writers):
-            writer.write_table(pa.Table.from_batches(held[side], None if held[side] else schema).cast(schema))
+            writer.write_table(
+                pa.Table.from_batches(held[side], None if held[side] else schema).cast(
+                    schema
+                )
+            )
 
 
 def _split_npz(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> None:
@@ -299,10 +393,16 @@ def _split_npz(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> Non
     lengths = {len(one) if one.ndim else None for one in arrays.values()}
     n = lengths.pop() if len(lengths) == 1 else None
     if n is None:
-        raise InputError(f"{path} must hold arrays with one entry a record, and no others; it has {listed(arrays)}.")
+        raise InputError(
+            f"{path} must hold arrays with one entry a record, and no others; it has {listed(arrays)}."
+        )
     whose: Any = np.full(n, None)
     if groups is not None:
-        if groups not in arrays or arrays[groups].ndim != 1 or arrays[groups].dtype.kind not in "iubfUS":
+        if (
+            groups not in arrays
+            or arrays[groups].ndim != 1
+            or arrays[groups].dtype.kind not in "iubfUS"
+        ):
             raise InputError(
                 f"must name one array of {path} with an id a record ({ID_KINDS}); there are {listed(arrays)}.",
                 parameter="groups",
@@ -313,5 +413,7 @@ def _split_npz(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> Non
         # Not np.savez, to which some names of arrays would be parameters.
         with zipfile.ZipFile(out, "w") as archive:
             for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                with archive.open(
+                    zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True
+                ) as file:
                     np.lib.format.write_array(file, array[mask], allow_pickle=False)

@@ -24,7 +24,8 @@ from dppl.io.parquet import is_list
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
 
-# The forms of embeddings on disk, and of a table that is converted: lattice rows are int8 rows as bytes.
+# The forms of embeddings on disk, and of a table that is converted: lattice rows are
+# int8 rows as bytes.
 Rows: TypeAlias = Literal["float16", "int8", "float32"]
 ROWS: tuple[Rows, ...] = get_args(Rows)
 LATTICE_ROWS = "lattice"
@@ -57,30 +58,52 @@ def write_table(
     Raises
     ------
     InputError
-        If the arrays break these rules, the suffix is another one, or the file cannot be written.
+        If the arrays break these rules, the suffix is another one, or the file cannot
+        be written.
     ParameterError
         If `metadata` is given for npz, or is no mapping of str to str.
     """
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in (".npz", ".parquet"):
-        raise InputError(f"path must end in .npz, .parquet; got {target.name!r}; convert the file")
+        raise InputError(
+            f"path must end in .npz, .parquet; got {target.name!r}; convert the file"
+        )
     with converting("X must be an array", "pass an ndarray, or lists of equal length"):
         rows = np.asarray(X)
     check_rows(rows, "X")
     labels = None if y is None else as_labels(y)
     if labels is not None and len(labels) != len(rows):
-        raise InputError("X and y must have equally many rows; the numbers differ; pass one label for each row")
+        raise InputError(
+            "X and y must have equally many rows; the numbers differ; pass one label for each row"
+        )
     texts = dict(metadata or {})
-    if not all(isinstance(text, str) for text in itertools.chain(texts, texts.values())):
-        raise ParameterError("metadata must map str to str; got another type; convert it with str()")
+    if not all(
+        isinstance(text, str) for text in itertools.chain(texts, texts.values())
+    ):
+        raise ParameterError(
+            "metadata must map str to str; got another type; convert it with str()"
+        )
     if texts and suffix != ".parquet":
-        raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
-    with converting(f"{target} must be writable", "check the folder"), atomic_file(target, overwrite=True) as file:
+        raise ParameterError(
+            "metadata must be empty for .npz; got some; write .parquet to keep metadata"
+        )
+    with (
+        converting(f"{target} must be writable", "check the folder"),
+        atomic_file(target, overwrite=True) as file,
+    ):
         if suffix == ".parquet":
-            _write(EmbeddingTable.of(rows, labels, metadata=texts), file, rows.dtype.name)
+            _write(
+                EmbeddingTable.of(rows, labels, metadata=texts), file, rows.dtype.name
+            )
         else:
-            arrays = {} if labels is None else {"y": labels.astype(np.str_) if labels.dtype.kind == "O" else labels}
+            arrays = (
+                {}
+                if labels is None
+                else {
+                    "y": labels.astype(np.str_) if labels.dtype.kind == "O" else labels
+                }
+            )
             np.savez(file, allow_pickle=False, x=rows, **arrays)
 
 
@@ -102,11 +125,14 @@ def convert_table(
     out : path-like
         A ``.parquet`` file. An existing file is replaced.
     rows : {"float16", "int8", "float32", "lattice"}, default=None
-        None keeps the form. Of int8 and lattice rows only the directions can be recovered. ``"lattice"`` writes the
-        rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed, with the
-        name of that lattice. Such a fit on the new file releases the same bits; others take directions.
+        None keeps the form. Of int8 and lattice rows only the directions can be
+        recovered. ``"lattice"`` writes the rows that a fit without centre, pool or
+        rotation maps embeddings to, byte by byte and uncompressed, with the name of
+        that lattice. Such a fit on the new file releases the same bits; others take
+        directions.
     x, y, ids : str
-        Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
+        Names of the columns of embeddings, labels and ids; in the new file they are x,
+        y and id.
 
     Raises
     ------
@@ -117,7 +143,9 @@ def convert_table(
     """
     target = Path(out)
     if target.suffix.lower() != ".parquet":
-        raise ParameterError(f"must end in .parquet; got {target.name}.", parameter="out")
+        raise ParameterError(
+            f"must end in .parquet; got {target.name}.", parameter="out"
+        )
     if rows is not None:
         _validate.one_of((*ROWS, LATTICE_ROWS), rows=rows)
     table = read_table(source, x=x, y=y, ids=ids)
@@ -153,41 +181,75 @@ def table_schema(
     if rows == LATTICE_ROWS:
         kind = pa.binary(dimension)
     else:
-        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
+        kind = pa.list_(
+            pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False),
+            dimension,
+        )
     fields = [pa.field(name, pa.string()) for name in texts]
-    fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
+    fields += [
+        pa.field(name, kind)
+        for name, kind in (("y", label_type), (PERSON, person_type))
+        if kind is not None
+    ]
     return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
 
 
 def repeating(schema: pa.Schema) -> list[str]:
     """Return the columns that may repeat, and int8 rows, which Parquet would else give four bytes a number."""
-    plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in _UNIQUE]
+    plain = [
+        field.name
+        for field in schema
+        if not pa.types.is_nested(field.type) and field.name not in _UNIQUE
+    ]
     lists = [field for field in schema if is_list(field.type)]
-    return plain + [f"{field.name}.list.element" for field in lists if pa.types.is_int8(field.type.value_type)]
+    return plain + [
+        f"{field.name}.list.element"
+        for field in lists
+        if pa.types.is_int8(field.type.value_type)
+    ]
 
 
 def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
     """Return rows as a column of the type that `table_schema` gives them."""
     if pa.types.is_fixed_size_binary(kind):
-        return pa.FixedSizeBinaryArray.from_buffers(kind, len(block), [None, pa.py_buffer(np.ascontiguousarray(block))])
+        return pa.FixedSizeBinaryArray.from_buffers(
+            kind, len(block), [None, pa.py_buffer(np.ascontiguousarray(block))]
+        )
     return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
 
 
 def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) -> None:
     names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
-    present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
+    present = (
+        {}
+        if first is None
+        else {name: names[name] for name in names if name in first.column_names}
+    )
     schema = table_schema(
-        None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string(),
+        None
+        if table.y is None
+        else pa.int64()
+        if table.y.dtype.kind == "i"
+        else pa.string(),
         table.shape[1],
         form,
         table.metadata,
         [name for name in present.values() if name != PERSON],
-        None if first is None or PERSON not in present else first.schema.field(PERSON).type,
+        None
+        if first is None or PERSON not in present
+        else first.schema.field(PERSON).type,
     )
-    # Lattice rows look random: neither compression nor statistics of them are worth their time.
-    raw = {"compression": "none", "write_statistics": ["id"]} if form == LATTICE_ROWS else {}
-    with pq.ParquetWriter(file, schema, use_dictionary=repeating(schema), **raw) as writer:
+    # Lattice rows look random: neither compression nor statistics of them are worth
+    # their time.
+    raw = (
+        {"compression": "none", "write_statistics": ["id"]}
+        if form == LATTICE_ROWS
+        else {}
+    )
+    with pq.ParquetWriter(
+        file, schema, use_dictionary=repeating(schema), **raw
+    ) as writer:
         for fragment in table.fragments():
             # Memory holds the other columns of one file at a time.
             others = fragment.columns(list(present))
@@ -201,5 +263,10 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
                 if table.y is not None:
                     labels = table.y[fragment.first + start :][: len(block)].tolist()
                     columns["y"] = pa.array(labels, schema.field("y").type)
-                writer.write_table(pa.table([columns[one.name].cast(one.type) for one in schema], schema=schema))
+                writer.write_table(
+                    pa.table(
+                        [columns[one.name].cast(one.type) for one in schema],
+                        schema=schema,
+                    )
+                )
                 start += len(block)

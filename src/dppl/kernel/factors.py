@@ -1,16 +1,19 @@
 """Public integer matrices whose rows are released, so that the noise of sums of all tasks so far stays small.
 
-With X the class sums of tasks, one a row, a stream releases C·X plus independent noise, a row after each task. Sums of
-all tasks so far are A·X, A lower triangular and of ones, and are estimated as A·C⁻¹ times what was released. C is lower
-triangular, so that no row needs a later task, and holds integers, so that its rows of sums are integers, and the
-largest norm of its columns, by which a record is multiplied, is known exactly. Row t gives one weight to all tasks of a
-bin, a run of earlier tasks: a row needs one sum for each bin, and bins, once joined, are never split.
+With X the class sums of tasks, one a row, a stream releases C·X plus independent noise,
+a row after each task. Sums of all tasks so far are A·X, A lower triangular and of ones,
+and are estimated as A·C⁻¹ times what was released. C is lower triangular, so that no
+row needs a later task, and holds integers, so that its rows of sums are integers, and
+the largest norm of its columns, by which a record is multiplied, is known exactly. Row
+t gives one weight to all tasks of a bin, a run of earlier tasks: a row needs one sum
+for each bin, and bins, once joined, are never split.
 
-``"tree"`` is the binary mechanism (Chan, Shi, Song 2011): row t sums up as many tasks, t the last of them, as the
-largest power of two that divides t. ``"toeplitz"`` has binom(2k, k)/4ᵏ for k = t - i, the square root of A
-(Fichtenberger, Henzinger, Upadhyay 2023, arXiv:2202.11205), rounded to 4096ths. Tasks so old that these differ by a
-twentieth at most share a bin and their mean (the idea of Andersson, Pagh 2024, Streaming private continual counting via
-binning).
+``"tree"`` is the binary mechanism (Chan, Shi, Song 2011): row t sums up as many tasks,
+t the last of them, as the largest power of two that divides t. ``"toeplitz"`` has
+binom(2k, k)/4ᵏ for k = t - i, the square root of A (Fichtenberger, Henzinger, Upadhyay
+2023, arXiv:2202.11205), rounded to 4096ths. Tasks so old that these differ by a
+twentieth at most share a bin and their mean (the idea of Andersson, Pagh 2024,
+Streaming private continual counting via binning).
 """
 
 from collections.abc import Iterator
@@ -26,8 +29,10 @@ Kind: TypeAlias = Literal["tree", "toeplitz"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Planning a stream takes time and memory in proportion.
 MOST_TASKS = 10_000
-# Weight of a task in its own row of "toeplitz", and the share by which coefficients of a bin differ at most.
-_UNIT, _ALIKE = 4096, 20
+# Weight of a task in its own row of "toeplitz", and the share by which coefficients of
+# a bin differ at most.
+_UNIT = 4096
+_ALIKE = 20
 # Coefficients as integers of this unit, so that every machine rounds them alike.
 _FINE = 2**60
 
@@ -42,7 +47,8 @@ class Row:
 
     own: int  # weight of the task itself
     weights: Int64  # shape (n_bins,); weight of each bin of earlier tasks, oldest first
-    # Shape (n_bins + 1,). Which bin of the next row each of these, and the task, is part of. It does not decrease.
+    # Shape (n_bins + 1,). Which bin of the next row each of these, and the task, is
+    # part of. It does not decrease.
     homes: NDArray[np.intp]
 
 
@@ -69,7 +75,9 @@ def factor(kind: str, n_tasks: int) -> Factor:
     # What each row adds to the squared norms of the columns from a task on.
     steps = [0] * (n_tasks + 1)
     for task, (row, bins) in enumerate(planned):
-        for weight, (first, last) in zip([*row.weights.tolist(), row.own], [*bins, (task, task)], strict=True):
+        for weight, (first, last) in zip(
+            [*row.weights.tolist(), row.own], [*bins, (task, task)], strict=True
+        ):
             steps[first] += weight**2
             steps[last + 1] -= weight**2
     return Factor(tuple(row for row, _ in planned), max(accumulate(steps)))
@@ -94,14 +102,24 @@ def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
     bins: Bins = []
     for task in range(n_tasks):
         weights = []
-        for first, last in bins:  # the mean coefficient of the ages, in the unit of weights, to the nearest integer
+        for (
+            first,
+            last,
+        ) in bins:  # the mean coefficient of the ages, in the unit of weights, to the nearest integer
             scale = (last - first + 1) * _FINE
-            weights.append((2 * _UNIT * (totals[task - first + 1] - totals[task - last]) + scale) // (2 * scale))
-        homes, later = [0], [(bins or [(task, task)])[0]]
+            weights.append(
+                (2 * _UNIT * (totals[task - first + 1] - totals[task - last]) + scale)
+                // (2 * scale)
+            )
+        homes = [0]
+        later = [(bins or [(task, task)])[0]]
         for first, last in [*bins, (task, task)][1:]:
             oldest = later[-1][0]
             # Seen from the next task.
-            if _ALIKE * coefficients[task + 1 - oldest] >= (_ALIKE - 1) * coefficients[task + 1 - last]:
+            if (
+                _ALIKE * coefficients[task + 1 - oldest]
+                >= (_ALIKE - 1) * coefficients[task + 1 - last]
+            ):
                 later[-1] = oldest, last
             else:
                 later.append((first, last))

@@ -41,7 +41,10 @@ class Measurement:
         _validate.positive_integer(times=self.times)
         _validate.positive(percent=self.percent)
         if self.times > 1 and not self.query.repeats:
-            raise ParameterError(f"must be 1 for {self.query.statistic}; got {self.times}.", parameter="times")
+            raise ParameterError(
+                f"must be 1 for {self.query.statistic}; got {self.times}.",
+                parameter="times",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +61,31 @@ def calibrated(
 ) -> dict[str, Calibrated]:
     """Give each measurement the least noise with which its share of the budget suffices.
 
-    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
-    answers. What neighbours agree in costs nothing, and is answered exactly. Where a person has `n_rows` rows, each of
-    another class, noise and entries are for all of them (`composition.budget_of_one`).
+    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also
+    where a query depends on earlier answers. What neighbours agree in costs nothing,
+    and is answered exactly. Where a person has `n_rows` rows, each of another class,
+    noise and entries are for all of them (`composition.budget_of_one`).
     """
-    priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
+    priced = {
+        name: one for name, one in declared.items() if not one.query.is_public(relation)
+    }
     if n_rows > 1:
         selects = all(one.query.selects for one in priced.values())
         if not selects and not all(one.query.per_class for one in priced.values()):
             raise ParameterError(
-                f"must be 1, since not every sum is of one class; got {n_rows}.", parameter="max_classes_per_person"
+                f"must be 1, since not every sum is of one class; got {n_rows}.",
+                parameter="max_classes_per_person",
             )
         budget = budget_of_one(budget, n_rows, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
-        shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
+        shares = dict(
+            zip(
+                priced,
+                split(budget, [one.percent for one in priced.values()]),
+                strict=True,
+            )
+        )
     paid = {}
     for name, one in declared.items():
         if name not in shares:
@@ -80,7 +93,9 @@ def calibrated(
             continue
         mechanism = one.query.mechanism(shares[name], one.times, relation)
         entry = mechanism.describe(one.statistic or one.query.statistic)
-        paid[name] = Calibrated(one, mechanism, entry if n_rows == 1 else entry.for_rows(n_rows))
+        paid[name] = Calibrated(
+            one, mechanism, entry if n_rows == 1 else entry.for_rows(n_rows)
+        )
     return paid
 
 
@@ -103,7 +118,8 @@ class _Counter:
 class Measure:
     """Private records behind a counter: ``measure(name, **released)`` answers with noise, or refuses.
 
-    Nothing else that a method gets can reach a record. It ends with the fit, and is neither copied nor pickled.
+    Nothing else that a method gets can reach a record. It ends with the fit, and is
+    neither copied nor pickled.
 
     Parameters
     ----------
@@ -125,9 +141,13 @@ class Measure:
         used: Mapping[str, int] | None = None,
     ) -> None:
         # A negative count would give asks that nobody paid for.
-        left = {name: one.measurement.times - max(0, (used or {}).get(name, 0)) for name, one in paid.items()}
+        left = {
+            name: one.measurement.times - max(0, (used or {}).get(name, 0))
+            for name, one in paid.items()
+        }
         widening = records.widening if isinstance(records, NoisyRecords) else 1.0
-        self._paid, self._counter = paid, _Counter(records, randomness(random_state), left, widening)
+        self._paid = paid
+        self._counter = _Counter(records, randomness(random_state), left, widening)
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
@@ -138,16 +158,23 @@ class Measure:
         name : str
             As it was declared.
         **released
-            What the query asks at: public values and earlier answers, and what was computed from these.
+            What the query asks at: public values and earlier answers, and what was
+            computed from these.
         """
-        counter, paid = self._counter, self._declared(name)
+        counter = self._counter
+        paid = self._declared(name)
         with counter.lock:
             if counter.records is None or counter.left[name] < 1:
                 times = paid.measurement.times
-                raise MeasurementError(f"{name!r} was declared for {times} asks of one fit, and all are answered.")
+                raise MeasurementError(
+                    f"{name!r} was declared for {times} asks of one fit, and all are answered."
+                )
             counter.left[name] -= 1  # first: an ask that fails is spent
-            # Held to the end: what records keep between asks, such as mapped rows, is of one ask.
-            query, records, released = paid.measurement.query, counter.records, {**self._always, **released}
+            # Held to the end: what records keep between asks, such as mapped rows, is
+            # of one ask.
+            query = paid.measurement.query
+            records = counter.records
+            released = {**self._always, **released}
             if isinstance(records, NoisyRecords):
                 return records.answer(name, **released)
             if paid.mechanism is None:  # neighbours agree in it
@@ -157,7 +184,9 @@ class Measure:
     def at(self, **released: Any) -> Measure:
         """Return the same counter, at which every ask has these arguments, too."""
         bound = Measure.__new__(Measure)
-        bound._paid, bound._counter, bound._always = self._paid, self._counter, {**self._always, **released}
+        bound._paid = self._paid
+        bound._counter = self._counter
+        bound._always = {**self._always, **released}
         return bound
 
     def __enter__(self) -> Measure:
@@ -166,7 +195,8 @@ class Measure:
 
     def __exit__(self, *_: object) -> None:
         """Let go of the records: a method that keeps the counter keeps none, and every later ask is refused."""
-        records, self._counter.records = self._counter.records, None
+        records = self._counter.records
+        self._counter.records = None
         if isinstance(records, SpreadRecords):
             records.close()
 
@@ -180,7 +210,9 @@ class Measure:
 
     def _declared(self, name: str) -> Calibrated:
         if name not in self._paid:
-            raise MeasurementError(f"{name!r} was not declared; declared are {', '.join(self._paid) or 'none'}.")
+            raise MeasurementError(
+                f"{name!r} was not declared; declared are {', '.join(self._paid) or 'none'}."
+            )
         return self._paid[name]
 
     def __contains__(self, name: object) -> bool:
@@ -189,4 +221,6 @@ class Measure:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse copies, which would count separately."""
-        raise TypeError("a counter is neither copied nor pickled: a copy would count anew")
+        raise TypeError(
+            "a counter is neither copied nor pickled: a copy would count anew"
+        )

@@ -1,12 +1,15 @@
 """What may be asked of private records, and how far one record moves the answer before its noise.
 
-Each class is a query: an integer function of the records, exact in any order of them, whose docstring proves its reach.
-Arguments of an ask are public or released, and the proof holds for any values of them. Records were mapped by
-`Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and each is in one class. Under
-replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under add-remove;
-queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by one record:
-the person's records share one weight, or what they add is clipped together. Shapes are compared with what was declared
-before a record is read, since an error that only some records raise would tell of them.
+Each class is a query: an integer function of the records, exact in any order of them,
+whose docstring proves its reach. Arguments of an ask are public or released, and the
+proof holds for any values of them. Records were mapped by `Lattice`, whose rows q have
+the norm s at most (`Lattice.squared_norm` is s²), and each is in one class. Under
+replace-one a record leaves and another comes, so any sum moves by at most twice what it
+moves by under add-remove; queries say where they do better. Those marked
+`whole_persons` move by a whole person (`WholePersons`) as by one record: the person's
+records share one weight, or what they add is clipped together. Shapes are compared with
+what was declared before a record is read, since an error that only some records raise
+would tell of them.
 """
 
 from __future__ import annotations
@@ -32,14 +35,25 @@ from dppl.kernel.lattice.residuals import (
     longest_shortfall,
 )
 from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, Randomness
-from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.mechanisms.gaussian import (
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from dppl.kernel.privacy import Budget
 
 if TYPE_CHECKING:
     from dppl.kernel.records import HeldRecords
 
 __all__ = ["ADD_REMOVE", "COINPRESS_SPLITS", "REPLACE_ONE", "WITHIN_CLASS"]
-__all__ += ["ClassCounts", "ClassGramMatrices", "ClassSums", "CoinPressMeans", "GramMatrix", "Hits"]
+__all__ += [
+    "ClassCounts",
+    "ClassGramMatrices",
+    "ClassSums",
+    "CoinPressMeans",
+    "GramMatrix",
+    "Hits",
+]
 __all__ += [
     "LabelCounts",
     "LabelGradients",
@@ -55,24 +69,39 @@ __all__ += ["Shortfalls", "SoftmaxCurvatures", "SoftmaxGradients", "WeightedSum"
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
+# Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums
+# of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
-# Relations between neighbours. In the last one a record is replaced by another of its class.
-ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
+# Relations between neighbours. In the last one a record is replaced by another of its
+# class.
+ADD_REMOVE = "add-remove"
+REPLACE_ONE = "replace-one"
+WITHIN_CLASS = "replace-one within a class"
 
 
 class Query(ABC):
     """An exact integer function of records, and how far one record moves it."""
 
     words: ClassVar[str] = ""  # what the statement calls it; `self` is the query
-    needs_rows: ClassVar[bool] = False  # one after another, so that the records must lie in one place
+    needs_rows: ClassVar[bool] = (
+        False  # one after another, so that the records must lie in one place
+    )
     repeats: ClassVar[bool] = True  # whether it may be asked several times
-    whole_persons: ClassVar[bool] = False  # whether all records of a person move it as one record does
-    per_class: ClassVar[bool] = False  # whether each class has entries that only its own records move
-    selects: ClassVar[bool] = False  # whether its answer is a selection, which pure DP allows
-    reads_label_sets: ClassVar[bool] = False  # whether it is of records that may have several labels
-    # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
-    # where two records never add opposite vectors, and not at all where each adds 0 or 1.
+    whole_persons: ClassVar[bool] = (
+        False  # whether all records of a person move it as one record does
+    )
+    per_class: ClassVar[bool] = (
+        False  # whether each class has entries that only its own records move
+    )
+    selects: ClassVar[bool] = (
+        False  # whether its answer is a selection, which pure DP allows
+    )
+    reads_label_sets: ClassVar[bool] = (
+        False  # whether it is of records that may have several labels
+    )
+    # By how much more the square of a sum can move if a record is replaced than if one
+    # is added: 4 times in general, 2 where two records never add opposite vectors, and
+    # not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
     # Noise for symmetric matrices is drawn above the diagonal alone.
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
@@ -138,7 +167,15 @@ class OwnAnswer(Query):
     """A query whose answer is not one exact value with noise: its docstring proves what the whole answer costs."""
 
     @abstractmethod
-    def answer(self, mechanism: Any, records: Any, source: Randomness, /, *args: Any, **released: Any) -> Any:
+    def answer(
+        self,
+        mechanism: Any,
+        records: Any,
+        source: Randomness,
+        /,
+        *args: Any,
+        **released: Any,
+    ) -> Any:
         """Return the answer, with the noise of `mechanism`.
 
         Parameters
@@ -151,11 +188,15 @@ class OwnAnswer(Query):
         """
 
 
-def answered(query: Query, mechanism: Any, records: Any, source: Randomness, **released: Any) -> Any:
+def answered(
+    query: Query, mechanism: Any, records: Any, source: Randomness, **released: Any
+) -> Any:
     """Return the noisy answer of a query: of a fresh sample of the records where the mechanism counts on one."""
     if isinstance(query, OwnAnswer):
         return query.answer(mechanism, records, source, **released)
-    if isinstance(mechanism, SampledGaussian):  # its query needs rows, so the records are held here
+    if isinstance(
+        mechanism, SampledGaussian
+    ):  # its query needs rows, so the records are held here
         records = records.sampled(mechanism.sample(len(records.codes), source))
         mechanism = mechanism.each
     return mechanism.release(records.total(query, **released), source)
@@ -172,7 +213,11 @@ class NumberOfRecords(Query):
 
     def exact(self, held: HeldRecords) -> Int64:
         """Return it, shape (1,)."""
-        counted = np.count_nonzero(held.codes >= 0) if held.persons is None else held.persons.number()
+        counted = (
+            np.count_nonzero(held.codes >= 0)
+            if held.persons is None
+            else held.persons.number()
+        )
         return np.array([counted], np.int64)
 
 
@@ -180,8 +225,8 @@ class NumberOfRecords(Query):
 class PublicClassSizes(Query):
     """How many records each class has, for relations in which neighbours agree in it.
 
-    A record that is replaced by one of its class moves nothing. In every other relation sizes are private, and
-    `ClassCounts` is to be asked.
+    A record that is replaced by one of its class moves nothing. In every other relation
+    sizes are private, and `ClassCounts` is to be asked.
     """
 
     n_classes: int
@@ -192,20 +237,24 @@ class PublicClassSizes(Query):
     def is_public(self, relation: str) -> bool:
         """Whether a record is replaced by another of its class; other relations are refused."""
         if relation != WITHIN_CLASS:
-            raise ParameterError("class sizes are public only where a record is replaced by another of its class")
+            raise ParameterError(
+                "class sizes are public only where a record is replaced by another of its class"
+            )
         return True
 
     def exact(self, held: HeldRecords) -> Int64:
         """Return them, shape (n_classes,)."""
-        return np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes).astype(np.int64)
+        return np.bincount(
+            held.codes[held.codes >= 0], minlength=self.n_classes
+        ).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class ClassCounts(Query):
     """How many records each class has, in steps of 1/2¹⁶.
 
-    A record adds 2¹⁶ to one class. A whole person adds a vector of nonnegative steps whose sum is 2¹⁶ at most, which is
-    no longer.
+    A record adds 2¹⁶ to one class. A whole person adds a vector of nonnegative steps
+    whose sum is 2¹⁶ at most, which is no longer.
     """
 
     n_classes: int
@@ -219,16 +268,19 @@ class ClassCounts(Query):
         counted = held.codes >= 0
         each = shares(held, np.full(self.n_classes, STEPS))[counted]
         # Integers below 2⁵³: exact in any order.
-        return np.bincount(held.codes[counted], each.astype(np.float64), self.n_classes).astype(np.int64)
+        return np.bincount(
+            held.codes[counted], each.astype(np.float64), self.n_classes
+        ).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class LabelCounts(Query):
     """How many records have each label, in steps of 1/2¹⁶, where a record may have several.
 
-    A record counts in the first `max_labels` = k of its labels in the order of the class list, whatever others it has:
-    it adds 2¹⁶ to at most k entries, a vector of norm √k·2¹⁶. Each record of a whole person adds its vector times the
-    person's share, and shares add up to 1 at most, so the sum is no longer, by the triangle inequality.
+    A record counts in the first `max_labels` = k of its labels in the order of the
+    class list, whatever others it has: it adds 2¹⁶ to at most k entries, a vector of
+    norm √k·2¹⁶. Each record of a whole person adds its vector times the person's share,
+    and shares add up to 1 at most, so the sum is no longer, by the triangle inequality.
     """
 
     n_classes: int
@@ -256,7 +308,8 @@ class RowQuery(Query):
 
     lattice: Lattice
     n_classes: int
-    # What a record adds is so many steps, times a row or, at degree 2, times the product of a row with itself.
+    # What a record adds is so many steps, times a row or, at degree 2, times the
+    # product of a row with itself.
     _steps: ClassVar[int] = 1
     _degree: ClassVar[int] = 1
 
@@ -268,7 +321,11 @@ class RowQuery(Query):
     @property
     def unit(self) -> float:
         """Integer steps of a unit row, or of its product with itself."""
-        return self._steps * (self.lattice.scale if self._degree == 1 else float(self.lattice.squared_norm))
+        return self._steps * (
+            self.lattice.scale
+            if self._degree == 1
+            else float(self.lattice.squared_norm)
+        )
 
 
 class ClassSums(RowQuery):
@@ -282,20 +339,26 @@ class ClassSums(RowQuery):
         if classes is not None:
             inside = np.isin(np.arange(self.n_classes), classes)
             if not np.array_equal(classes, np.flatnonzero(inside)):
-                raise MeasurementError(f"classes must be increasing positions below {self.n_classes}")
+                raise MeasurementError(
+                    f"classes must be increasing positions below {self.n_classes}"
+                )
         return {"classes": classes}
 
-    def exact(self, held: HeldRecords, *, classes: NDArray[np.intp] | None = None) -> Int64:
+    def exact(
+        self, held: HeldRecords, *, classes: NDArray[np.intp] | None = None
+    ) -> Int64:
         """Return them, shape (n_classes, dim)."""
-        sums = class_sums(self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim)
+        sums = class_sums(
+            self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim
+        )
         return sums if classes is None else sums[classes]
 
 
 class WeightedSum(RowQuery):
     """The sum of lattice rows, each times the weight of its class in steps of 1/2¹⁶.
 
-    A record adds w·q with an integer 0 ≤ w ≤ 2¹⁶, whatever the weights are, as these are limited here. The records of a
-    whole person share one weight.
+    A record adds w·q with an integer 0 ≤ w ≤ 2¹⁶, whatever the weights are, as these
+    are limited here. The records of a whole person share one weight.
     """
 
     words = "sum of lattice rows, weighted by class ({self.lattice.dim})"
@@ -308,14 +371,17 @@ class WeightedSum(RowQuery):
 
     def exact(self, held: HeldRecords, *, steps: Int64) -> Int64:
         """Return it, shape (dim,)."""
-        return weighted_sum(self.lattice.blocks(held.rows), shares(held, steps), self.lattice.dim)
+        return weighted_sum(
+            self.lattice.blocks(held.rows), shares(held, steps), self.lattice.dim
+        )
 
 
 class GramMatrix(RowQuery):
     """The sum of q·qᵀ.
 
-    ‖q·qᵀ‖ is s² in the Frobenius norm. Of two records the product ⟨q·qᵀ, p·pᵀ⟩ = (q·p)² is never negative, so their
-    difference is no longer than √2·s²: under replace-one the square grows by 2, and not by 4.
+    ‖q·qᵀ‖ is s² in the Frobenius norm. Of two records the product ⟨q·qᵀ, p·pᵀ⟩ = (q·p)²
+    is never negative, so their difference is no longer than √2·s²: under replace-one
+    the square grows by 2, and not by 4.
     """
 
     words = "Gram matrix of lattice rows ({self.lattice.dim} x {self.lattice.dim})"
@@ -326,7 +392,9 @@ class GramMatrix(RowQuery):
     def exact(self, held: HeldRecords) -> Int64:
         """Return it, shape (dim, dim)."""
         all_alike = np.minimum(held.codes, 0)
-        (gram,) = gram_matrices(self.lattice.blocks(held.rows), all_alike, 1, self.lattice.dim)
+        (gram,) = gram_matrices(
+            self.lattice.blocks(held.rows), all_alike, 1, self.lattice.dim
+        )
         return np.asarray(gram)
 
 
@@ -337,19 +405,27 @@ class ClassGramMatrices(GramMatrix):
 
     def exact(self, held: HeldRecords) -> Int64:
         """Return them."""
-        return gram_matrices(self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim)
+        return gram_matrices(
+            self.lattice.blocks(held.rows), held.codes, self.n_classes, self.lattice.dim
+        )
 
 
 class SoftmaxQuery(RowQuery):
     """A query that is asked at weights of a linear layer, and perhaps at another, released centre."""
 
-    def checked(self, *, weights: Any, offsets: Any = None, at: Lattice | None = None) -> dict[str, Any]:
+    def checked(
+        self, *, weights: Any, offsets: Any = None, at: Lattice | None = None
+    ) -> dict[str, Any]:
         """Compare shapes; `at` is the same map about another centre, of the same rows and no longer."""
         lattice = at or self.lattice
         if lattice.to_dict() != self.lattice.to_dict():
-            raise MeasurementError("a query may be asked about another centre, and not for another map or width")
+            raise MeasurementError(
+                "a query may be asked about another centre, and not for another map or width"
+            )
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
-        offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
+        offsets = (
+            None if offsets is None else shaped("offsets", offsets, self.n_classes)
+        )
         return {"lattice": lattice, "weights": weights, "offsets": offsets}
 
 
@@ -357,12 +433,14 @@ class SoftmaxQuery(RowQuery):
 class SoftmaxGradients(SoftmaxQuery):
     """The sum of clipped gradients of the softmax loss at released weights.
 
-    A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
-    checked in integers, and its q followed by a constant b; an outer product is as long as the product of both lengths
-    (`SoftmaxGradient`, its docstring). What all records of a whole person add together is clipped to the same length,
-    at these weights, by its exact norm (`dppl.kernel.lattice.joint`).
+    A record adds the outer product of its residual, whose norm is at most `RESOLUTION`
+    = 2²⁰ grid steps, which is checked in integers, and its q followed by a constant b;
+    an outer product is as long as the product of both lengths (`SoftmaxGradient`, its
+    docstring). What all records of a whole person add together is clipped to the same
+    length, at these weights, by its exact norm (`dppl.kernel.lattice.joint`).
 
-    With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by its own coin.
+    With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it
+    by its own coin.
     """
 
     bias: int = 0
@@ -371,7 +449,10 @@ class SoftmaxGradients(SoftmaxQuery):
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
-            raise ParameterError(f"must lie in (0, 1]; got {self.sampling_rate!r}.", parameter="sampling_rate")
+            raise ParameterError(
+                f"must lie in (0, 1]; got {self.sampling_rate!r}.",
+                parameter="sampling_rate",
+            )
 
     @property
     def needs_rows(self) -> bool:  # type: ignore[override]
@@ -386,7 +467,8 @@ class SoftmaxGradients(SoftmaxQuery):
     @property
     def statistic(self) -> str:
         """With its shape."""
-        constant, labels = " and a constant" * (self.bias != 0), " of all labels" * self.reads_label_sets
+        constant = " and a constant" * (self.bias != 0)
+        labels = " of all labels" * self.reads_label_sets
         return f"sum of clipped gradients{labels} ({self.n_classes} x {self.lattice.dim}{constant})"
 
     @property
@@ -399,29 +481,51 @@ class SoftmaxGradients(SoftmaxQuery):
         return super().checked(**released) | {"clip": float(clip)}
 
     def exact(
-        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
+        self,
+        held: HeldRecords,
+        *,
+        lattice: Lattice,
+        weights: Float,
+        offsets: Float | None,
+        clip: float,
     ) -> Int64:
         """Return it, shape (n_classes, dim), with a column more at the end if there is a constant."""
-        blocks, persons = held.blocks(lattice), None if held.persons is None else held.persons.in_turn
+        blocks = held.blocks(lattice)
+        persons = None if held.persons is None else held.persons.in_turn
         kernel = SoftmaxGradient(lattice, bias=self.bias)
         sets = held.label_sets if self.reads_label_sets else None
-        return kernel.sum(blocks, held.codes, weights, offsets, clip=clip, persons=persons, label_sets=sets)
+        return kernel.sum(
+            blocks,
+            held.codes,
+            weights,
+            offsets,
+            clip=clip,
+            persons=persons,
+            label_sets=sets,
+        )
 
-    def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
+    def mechanism(
+        self, budget: Budget, times: int, relation: str
+    ) -> RoundedGaussian | SampledGaussian:
         """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
             return self._noise.within(budget, self.squared_reach(relation), times)
         if relation != ADD_REMOVE:
-            raise ParameterError("sampling_rate below 1 is accounted under add-remove only")
-        return SampledGaussian.within(budget, self.squared_norm, times, self.sampling_rate)
+            raise ParameterError(
+                "sampling_rate below 1 is accounted under add-remove only"
+            )
+        return SampledGaussian.within(
+            budget, self.squared_norm, times, self.sampling_rate
+        )
 
 
 class LabelGradients(SoftmaxGradients):
     """The sum of clipped gradients of the logistic losses of all labels together, at released weights.
 
-    A record adds the outer product of its residual, over all labels, and its q. Residuals are clipped, put on the grid
-    and checked as in `SoftmaxGradients`: a residual is at most `RESOLUTION` steps long, whatever the labels of its
-    record are, and however many. The rest of that proof does not ask where a residual comes from.
+    A record adds the outer product of its residual, over all labels, and its q.
+    Residuals are clipped, put on the grid and checked as in `SoftmaxGradients`: a
+    residual is at most `RESOLUTION` steps long, whatever the labels of its record are,
+    and however many. The rest of that proof does not ask where a residual comes from.
     """
 
     reads_label_sets = True
@@ -439,21 +543,39 @@ class LongResiduals(SoftmaxQuery):
         self, *, weights: Float, offsets: Float, threshold: float
     ) -> dict[str, Any]:
         """Compare shapes."""
-        return super().checked(weights=weights, offsets=offsets) | {"threshold": float(threshold)}
+        return super().checked(weights=weights, offsets=offsets) | {
+            "threshold": float(threshold)
+        }
 
-    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float, threshold: float) -> Int64:
+    def exact(
+        self,
+        held: HeldRecords,
+        *,
+        lattice: Lattice,
+        weights: Float,
+        offsets: Float,
+        threshold: float,
+    ) -> Int64:
         """Return it, shape (1,)."""
         kernel = SoftmaxGradient(lattice)
-        return np.array([kernel.count_long(held.blocks(lattice), held.codes, weights, offsets, threshold)], np.int64)
+        return np.array(
+            [
+                kernel.count_long(
+                    held.blocks(lattice), held.codes, weights, offsets, threshold
+                )
+            ],
+            np.int64,
+        )
 
 
 class SoftmaxCurvatures(SoftmaxQuery):
     """The Hessians of the softmax loss of each class at released weights.
 
-    A record adds w_c·q·qᵀ to class c, with w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)): ‖w‖·‖q‖² in the joint Frobenius
-    norm. As p(1 - p)² ≤ 4/27 for p in [0, 1] and probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27, which is checked
-    in integers. The product of what two records add is never negative, so under replace-one the square grows by 2, as
-    for `GramMatrix`.
+    A record adds w_c·q·qᵀ to class c, with w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)):
+    ‖w‖·‖q‖² in the joint Frobenius norm. As p(1 - p)² ≤ 4/27 for p in [0, 1] and
+    probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27, which is checked in integers.
+    The product of what two records add is never negative, so under replace-one the
+    square grows by 2, as for `GramMatrix`.
     """
 
     words = "Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
@@ -467,7 +589,9 @@ class SoftmaxCurvatures(SoftmaxQuery):
         """4/27 of the longest square."""
         return Fraction(4, 27) * super().squared_norm
 
-    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None) -> Int64:
+    def exact(
+        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None
+    ) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
         return curvature_sums(lattice, held.blocks(lattice), held.codes, weights)
 
@@ -481,18 +605,26 @@ class Hits(SoftmaxQuery):
     whole_persons = True
     _replaced = 1
 
-    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float) -> Int64:
+    def exact(
+        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float
+    ) -> Int64:
         """Return it, shape (1,)."""
-        right = SoftmaxGradient(lattice).hits(held.blocks(lattice), held.codes, weights, offsets)
-        return np.array([right.sum() if held.persons is None else held.persons.right(right)], np.int64)
+        right = SoftmaxGradient(lattice).hits(
+            held.blocks(lattice), held.codes, weights, offsets
+        )
+        return np.array(
+            [right.sum() if held.persons is None else held.persons.right(right)],
+            np.int64,
+        )
 
 
 class Shortfalls(SoftmaxQuery):
     """How much less often than others each class is predicted: the sum of w·(1/C - p), on a grid.
 
-    p lies in the simplex, so 1/C - p is no longer than √(1 - 1/C), which is `RESOLUTION` grid steps; that a record adds
-    no more is checked in integers. Its weight w lies between 0 and 1, whatever the released ones are, and the records
-    of a whole person share one.
+    p lies in the simplex, so 1/C - p is no longer than √(1 - 1/C), which is
+    `RESOLUTION` grid steps; that a record adds no more is checked in integers. Its
+    weight w lies between 0 and 1, whatever the released ones are, and the records of a
+    whole person share one.
     """
 
     words = "how much less often than others each class is predicted ({self.n_classes})"
@@ -508,20 +640,33 @@ class Shortfalls(SoftmaxQuery):
         self, *, weights: Float, class_weights: Float, at: Lattice | None = None
     ) -> dict[str, Any]:
         """Round the weights of the classes, from 0 to 1, to steps."""
-        steps = on_grid(shaped("class_weights", class_weights, self.n_classes), WEIGHT_STEPS)
+        steps = on_grid(
+            shaped("class_weights", class_weights, self.n_classes), WEIGHT_STEPS
+        )
         return super().checked(weights=weights, at=at) | {"steps": steps}
 
-    def exact(self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: None, steps: Int64) -> Int64:
+    def exact(
+        self,
+        held: HeldRecords,
+        *,
+        lattice: Lattice,
+        weights: Float,
+        offsets: None,
+        steps: Int64,
+    ) -> Int64:
         """Return them, shape (n_classes,)."""
         kernel = SoftmaxGradient(lattice)
-        return kernel.shortfalls(held.blocks(lattice), held.codes, weights, partial(shares, held, steps))
+        return kernel.shortfalls(
+            held.blocks(lattice), held.codes, weights, partial(shares, held, steps)
+        )
 
 
 class LabelShortfalls(SoftmaxQuery):
     """How many more records have each label than it is predicted for: the sum of label sets minus probabilities.
 
-    A record adds its residual, clipped and on the grid as in `LabelGradients`: at most `RESOLUTION` steps, which is
-    checked in integers, whatever its labels are. The records of a whole person share a weight of 1.
+    A record adds its residual, clipped and on the grid as in `LabelGradients`: at most
+    `RESOLUTION` steps, which is checked in integers, whatever its labels are. The
+    records of a whole person share a weight of 1.
     """
 
     words = "how many more records have each label than it is predicted for ({self.n_classes})"
@@ -536,20 +681,34 @@ class LabelShortfalls(SoftmaxQuery):
         return super().checked(**released) | {"clip": float(clip)}
 
     def exact(
-        self, held: HeldRecords, *, lattice: Lattice, weights: Float, offsets: Float | None, clip: float
+        self,
+        held: HeldRecords,
+        *,
+        lattice: Lattice,
+        weights: Float,
+        offsets: Float | None,
+        clip: float,
     ) -> Int64:
         """Return them, shape (n_classes,)."""
         assert held.label_sets is not None
         of_records = partial(shares, held, np.array([WEIGHT_STEPS]))
-        return label_shortfalls(lattice, held.blocks(lattice), held.label_sets, weights, offsets, clip, of_records)
+        return label_shortfalls(
+            lattice,
+            held.blocks(lattice),
+            held.label_sets,
+            weights,
+            offsets,
+            clip,
+            of_records,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class CoinPressMeans(RowQuery, OwnAnswer):
     """The mean of each class by CoinPress, whose steps clip rows to balls about earlier, noisy means.
 
-    A record is in one class, whose size neighbours agree in; how far it moves the sum of a step is that step's bound
-    (`CoinPress`).
+    A record is in one class, whose size neighbours agree in; how far it moves the sum
+    of a step is that step's bound (`CoinPress`).
     """
 
     split: tuple[float, ...]
@@ -563,15 +722,21 @@ class CoinPressMeans(RowQuery, OwnAnswer):
     def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:
         """Return the estimator that spends the budget."""
         if relation != WITHIN_CLASS:
-            raise ParameterError("CoinPress divides by class sizes, public only where neighbours agree in them")
+            raise ParameterError(
+                "CoinPress divides by class sizes, public only where neighbours agree in them"
+            )
         return CoinPress.within(budget, self.lattice, self.split)
 
-    def answer(self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any) -> Float:
+    def answer(
+        self, mechanism: CoinPress, records: Any, source: Randomness, **released: Any
+    ) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim); the records lie in one place."""
         blocks = self.lattice.blocks(records.rows)
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
-        return np.stack([mechanism.release(part, self.lattice, source) for part in parts])
+        return np.stack(
+            [mechanism.release(part, self.lattice, source) for part in parts]
+        )
 
 
 def first_labels(sets: NDArray[np.bool_], most: int) -> NDArray[np.bool_]:
@@ -589,7 +754,9 @@ def shares(held: HeldRecords, weights: Int64, part: slice = slice(None)) -> Int6
 def on_grid(weights: Float, steps: int) -> Int64:
     """Return weights in [0, 1] in whole steps, rounded down; those outside, and NaN, are limited."""
     # In float64: in narrower floats so many steps would be infinite.
-    return np.floor(np.clip(np.nan_to_num(np.asarray(weights, np.float64)), 0, 1) * steps).astype(np.int64)
+    return np.floor(
+        np.clip(np.nan_to_num(np.asarray(weights, np.float64)), 0, 1) * steps
+    ).astype(np.int64)
 
 
 def shaped(name: str, values: Any, *shape: int) -> Float:

@@ -1,9 +1,10 @@
 """From what a caller hands in to rows and class codes, each record by itself and without a word about any of them.
 
-Two dangers are met here. scikit-learn's own checks print offending values ("could not convert string to float: 'Jane
-Doe'"), so arrays are checked here and messages name dtypes and parameters only. And NumPy finds one type for a whole
-list, so that a single odd label or row would change how all others are read; labels in lists are therefore matched one
-by one, and only real arrays keep their dtype.
+Two dangers are met here. scikit-learn's own checks print offending values ("could not
+convert string to float: 'Jane Doe'"), so arrays are checked here and messages name
+dtypes and parameters only. And NumPy finds one type for a whole list, so that a single
+odd label or row would change how all others are read; labels in lists are therefore
+matched one by one, and only real arrays keep their dtype.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ Codes = NDArray[np.intp]
 
 _SHOWN = "`dppl check` shows its owner which. Nothing was charged."
 NOT_ALL_USABLE = f"wants records that can all be used, labels included, and at least one; it has others. {_SHOWN}"
-HARDLY_ANY = f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
+HARDLY_ANY = (
+    f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
+)
 _COLUMNS_SHOWN = 5
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
@@ -42,7 +45,9 @@ _UNMATCHED = object()
 _CELLS: dict[Hashable, float] = {"0": 0.0, False: 0.0, "1": 1.0, True: 1.0}
 
 
-def checked_inputs(X: Any, y: Any, several: SeveralLabels | None = None) -> tuple[RowSource, NDArray[Any]]:
+def checked_inputs(
+    X: Any, y: Any, several: SeveralLabels | None = None
+) -> tuple[RowSource, NDArray[Any]]:
     """Return rows and labels, whose shapes and kinds are checked; these are public except for the length."""
     rows = as_rows(X)
     return rows, as_labels(y, rows) if several is None else several.checked(y, rows)
@@ -51,8 +56,9 @@ def checked_inputs(X: Any, y: Any, several: SeveralLabels | None = None) -> tupl
 def as_rows(X: Any, name: str = "X") -> RowSource:
     """Return `X` as a two-dimensional array of real numbers, or as it is if it is a table that is not in memory.
 
-    Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
-    Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
+    Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows);
+    lists and frames become float64. Torch tensors share memory with the array where
+    NumPy can read it, and stream otherwise.
     """
     if not isinstance(X, np.ndarray) and isinstance(X, RowTable):
         held = getattr(X, "held", None)
@@ -61,37 +67,59 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         X = held
     sparse = sys.modules.get("scipy.sparse")  # whoever hands one in has imported it
     if sparse is not None and sparse.issparse(X):
-        raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
+        raise TypeError(
+            f"{name} is a sparse matrix, but dense data is required; use its toarray()."
+        )
     if is_tensor(X):
-        table, like = TensorRows(X), as_numpy(X.new_empty((0, *X.shape[1:])))
+        table = TensorRows(X)
+        like = as_numpy(X.new_empty((0, *X.shape[1:])))
         rows: RowSource = table if table.streams else as_numpy(X)
     else:
-        rows = like = X if isinstance(X, np.ndarray) and X.dtype != object else _as_floats(X, name)
+        rows = like = (
+            X
+            if isinstance(X, np.ndarray) and X.dtype != object
+            else _as_floats(X, name)
+        )
     if like.dtype.kind == "c":
         raise InputError(f"Complex data not supported: {name} must be real numbers.")
     if like.dtype.kind not in "fiub":
-        raise InputError(f"{name} must be real numbers; got an array of another kind ({like.dtype.kind!r}).")
+        raise InputError(
+            f"{name} must be real numbers; got an array of another kind ({like.dtype.kind!r})."
+        )
     if like.ndim != 2:
-        hint = "Reshape your data, for instance with reshape(1, -1) for a single record."
-        raise InputError(f"Expected 2D array for {name}, shape (n_records, n_features); got {like.ndim}D. {hint}")
+        hint = (
+            "Reshape your data, for instance with reshape(1, -1) for a single record."
+        )
+        raise InputError(
+            f"Expected 2D array for {name}, shape (n_records, n_features); got {like.ndim}D. {hint}"
+        )
     if like.shape[1] == 0:  # the number of rows stays out of the message
-        raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
+        raise InputError(
+            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}."
+        )
     return rows
 
 
 def refuse_unusable_records(used: int, n: int, parameter: str = "strict") -> None:
     """Stop a strict run of whose `n` records not all can be used; under review, one that hardly uses any.
 
-    A strict run has one message, whatever is wrong and with how many records: that it stopped is one bit.
+    A strict run has one message, whatever is wrong and with how many records: that it
+    stopped is one bit.
     """
     strict = parameter == "strict"
     if not n or (used < n if strict else 10 * used < n):
         raise InputError(NOT_ALL_USABLE if strict else HARDLY_ANY, parameter=parameter)
 
 
-def are_known(y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None) -> NDArray[np.bool_]:
+def are_known(
+    y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None
+) -> NDArray[np.bool_]:
     """Return whether the label of each record, or all of its labels, are in the class list."""
-    return class_codes(y, classes, "ignore") >= 0 if several is None else several.read(y, classes)[1]
+    return (
+        class_codes(y, classes, "ignore") >= 0
+        if several is None
+        else several.read(y, classes)[1]
+    )
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:
@@ -101,11 +129,16 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
             return rows.astype(np.float64)
         if rows.dtype.kind == "c":
             return rows
-    # The columns of a frame whose types say that they are no numbers; the values are not looked at.
+    # The columns of a frame whose types say that they are no numbers; the values are
+    # not looked at.
     types: Any = getattr(X, "dtypes", None)
     columns = types.items() if hasattr(types, "items") else ()
-    others = [repr(name) for name, kind in columns if getattr(kind, "kind", "O") not in "fiub"]
-    shown = ", ".join(others[:_COLUMNS_SHOWN]) + (", ..." if len(others) > _COLUMNS_SHOWN else "")
+    others = [
+        repr(name) for name, kind in columns if getattr(kind, "kind", "O") not in "fiub"
+    ]
+    shown = ", ".join(others[:_COLUMNS_SHOWN]) + (
+        ", ..." if len(others) > _COLUMNS_SHOWN else ""
+    )
     raise TypeError(
         f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
         f"another object, but a number.{f' Columns of other types: {shown}.' if others else ''} dppl.io.read_table "
@@ -113,19 +146,27 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
     )
 
 
-def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
+def as_labels(
+    y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")
+) -> NDArray[Any]:
     """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects."""
     if y is None:
-        raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
+        raise InputError(
+            f"requires {names[1]} to be passed, but the target {names[1]} is None."
+        )
     y = as_numpy(y) if is_tensor(y) else y
-    is_column = any(hasattr(y, name) for name in ("to_list", "to_pylist")) and not hasattr(y, "columns")
+    is_column = any(
+        hasattr(y, name) for name in ("to_list", "to_pylist")
+    ) and not hasattr(y, "columns")
     if is_column and not isinstance(getattr(y, "dtype", None), np.dtype):
         y = _items(y, names[1])
     one_each = f"{names[1]} must be {'one id' if names[1] == 'groups' else 'one label'} per row"
     if hasattr(y, "dtype") or hasattr(y, "__array__"):
         labels = np.asarray(y)
     elif not hasattr(y, "__iter__") or isinstance(y, str | bytes | Set | Mapping):
-        raise InputError(f"{one_each}, in the order of the rows; got a {type(y).__name__}.")
+        raise InputError(
+            f"{one_each}, in the order of the rows; got a {type(y).__name__}."
+        )
     else:
         labels = _as_objects(y)
     if labels.dtype.kind == "U":
@@ -140,10 +181,18 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        several = "" if names[1] == "groups" else " Several labels a record are for the method 'multilabel'."
-        raise InputError(f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.{several}")
+        several = (
+            ""
+            if names[1] == "groups"
+            else " Several labels a record are for the method 'multilabel'."
+        )
+        raise InputError(
+            f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.{several}"
+        )
     if len(labels) != rows.shape[0]:
-        raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
+        raise InputError(
+            f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ."
+        )
     return labels
 
 
@@ -152,9 +201,13 @@ def _items(column: Any, name: str) -> Any:
     with suppress(Exception):  # raised below, without one that could quote a value
         if hasattr(column, "to_pylist"):
             # Python has no nanoseconds, and NumPy no nulls except of times.
-            return np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
+            return (
+                np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
+            )
         # Categories would be floats, and so would integers in Arrow's lists as objects.
-        apart = hasattr(column, "astype") and not str(column.dtype).endswith("[pyarrow]")
+        apart = hasattr(column, "astype") and not str(column.dtype).endswith(
+            "[pyarrow]"
+        )
         return (column.astype(object) if apart else column).to_list()
     raise InputError(
         f"{name} must be values that can be compared, such as texts or integers; write them as one of these."
@@ -173,31 +226,52 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
         return labels
     codes = np.ascontiguousarray(labels).view(np.uint32)
     wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
-    return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
+    return (
+        np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype)
+        if wrong.any()
+        else labels
+    )
 
 
-def public_classes(classes: ArrayLike | None, *, in_order: bool = False) -> NDArray[Any]:
+def public_classes(
+    classes: ArrayLike | None, *, in_order: bool = False
+) -> NDArray[Any]:
     """Return the class list, sorted or in its order, after checking that it is one and names no class twice."""
     if classes is None:
-        # Which classes occur among the private labels is private, and the model would show it.
-        raise ParameterError("must be the public list of classes, never of labels; got None.", parameter="classes")
+        # Which classes occur among the private labels is private, and the model would
+        # show it.
+        raise ParameterError(
+            "must be the public list of classes, never of labels; got None.",
+            parameter="classes",
+        )
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
-        raise ParameterError(f"classes must be a non-empty list of labels; got shape {given.shape}.")
+        raise ParameterError(
+            f"classes must be a non-empty list of labels; got shape {given.shape}."
+        )
     # As they were given: NumPy drops a NUL at the end.
-    texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
-    fits = given.dtype.kind in "Uib" or (given.dtype == object and len(texts) == len(given))
+    texts = [
+        label for label in np.array(classes, object).tolist() if isinstance(label, str)
+    ]
+    fits = given.dtype.kind in "Uib" or (
+        given.dtype == object and len(texts) == len(given)
+    )
     if given.dtype.kind in "fu":  # no file distinguishes larger integers
-        fits = np.isfinite(given).all() and not (given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max)
+        fits = np.isfinite(given).all() and not (
+            given.dtype.kind == "u" and given.max() > np.iinfo(np.int64).max
+        )
     if not fits:
         raise ParameterError(
             f"classes must be texts or finite numbers, integers of 64 bits with a sign; got {given.dtype}."
         )
     if any(re.search("[\0\ud800-\udfff]", text) for text in texts):
-        raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
+        raise ParameterError(
+            "classes must be texts without NUL and lone surrogates, which no file can hold."
+        )
     first: dict[Any, int] = {}
     for place, key in enumerate(map(_key, given.tolist())):
-        # By its place, and not by its text: a list that is given by mistake may be private.
+        # By its place, and not by its text: a list that is given by mistake may be
+        # private.
         if first.setdefault(key, place) != place:
             repeated = f"number {place} repeats number {first[key]}, counted from 0"
             raise ParameterError(f"classes must name every class once; {repeated}.")
@@ -207,13 +281,16 @@ def public_classes(classes: ArrayLike | None, *, in_order: bool = False) -> NDAr
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
     """Return the position of each label in the sorted `classes`, -1 for a label outside (with ``"ignore"``).
 
-    With ``"error"`` the message shows neither it nor how many there are. Float labels are an error where a class is an
-    integer that floats cannot tell from its neighbours. Each label is matched by itself, whatever the others are. A
-    number and its text name the same class (1, 1.0, "1").
+    With ``"error"`` the message shows neither it nor how many there are. Float labels
+    are an error where a class is an integer that floats cannot tell from its
+    neighbours. Each label is matched by itself, whatever the others are. A number and
+    its text name the same class (1, 1.0, "1").
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     position = _positions(y, classes)
-    codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
+    codes = np.fromiter(
+        (position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y)
+    )
     if unknown_labels == "error":
         refuse_unknown_labels(codes >= 0, classes, None)
     return codes
@@ -221,8 +298,14 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
 
 def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
     """Return the position of each class, by what labels are matched by."""
-    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
-        raise InputError("classes above 2**53 cannot be distinguished as floats; pass y as an array of integers.")
+    if (
+        y.dtype.kind == "f"
+        and classes.dtype.kind in "iu"
+        and np.abs(classes).max() > _LARGEST_EXACT_FLOAT
+    ):
+        raise InputError(
+            "classes above 2**53 cannot be distinguished as floats; pass y as an array of integers."
+        )
     return {_key(label): code for code, label in enumerate(classes.tolist())}
 
 
@@ -230,21 +313,33 @@ def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
 class SeveralLabels:
     """How labels are given where a record may have several, or none.
 
-    As a matrix of 0 and 1 with a column a class, in the order of the class list, as `MultiLabelBinarizer` of
-    scikit-learn makes it; or as one collection of labels a record. A text is split by the separator, and one label
-    without one. Spaces around labels and empty parts are dropped. None and NaN are no labels.
+    As a matrix of 0 and 1 with a column a class, in the order of the class list, as
+    `MultiLabelBinarizer` of scikit-learn makes it; or as one collection of labels a
+    record. A text is split by the separator, and one label without one. Spaces around
+    labels and empty parts are dropped. None and NaN are no labels.
     """
 
     separator: str | None = None
 
     def __post_init__(self) -> None:
-        if self.separator is not None and not (isinstance(self.separator, str) and self.separator):
-            raise ParameterError(f"must be a text, or None; got {self.separator!r}.", parameter="separator")
+        if self.separator is not None and not (
+            isinstance(self.separator, str) and self.separator
+        ):
+            raise ParameterError(
+                f"must be a text, or None; got {self.separator!r}.",
+                parameter="separator",
+            )
 
-    def checked(self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
+    def checked(
+        self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")
+    ) -> NDArray[Any]:
         """Return `y` as a matrix of numbers or as a vector of collections: arrays and frames are matrices if 2D."""
         y = y.toarray() if hasattr(y, "toarray") else as_numpy(y) if is_tensor(y) else y
-        array = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else np.empty(0)
+        array = (
+            np.asarray(y)
+            if hasattr(y, "dtype") or hasattr(y, "__array__")
+            else np.empty(0)
+        )
         if array.ndim != 2:
             return as_labels(y, rows, names)
         # A single odd cell can make objects of a whole frame.
@@ -253,20 +348,30 @@ class SeveralLabels:
                 f"{names[1]} must be a matrix of 0 and 1, or a list with a list of labels for each record."
             )
         if len(array) != rows.shape[0]:
-            raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
+            raise InputError(
+                f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ."
+            )
         return array
 
-    def read(self, y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def read(
+        self, y: NDArray[Any], classes: NDArray[Any]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which classes each record has, shape (n, n_classes), and whether its labels name no others."""
         if y.ndim == 2:
             if y.shape[1] != len(classes):
-                raise InputError(f"y must have a column for each of the {len(classes)} classes; got {y.shape[1]}.")
+                raise InputError(
+                    f"y must have a column for each of the {len(classes)} classes; got {y.shape[1]}."
+                )
             if y.dtype == object:
-                y = np.reshape([_CELLS.get(_key(cell), np.nan) for cell in y.ravel().tolist()], y.shape)
+                y = np.reshape(
+                    [_CELLS.get(_key(cell), np.nan) for cell in y.ravel().tolist()],
+                    y.shape,
+                )
             sets = y == 1
             return sets, np.asarray((sets | (y == 0)).all(axis=1))
         position = _positions(y, classes)
-        sets, known = np.zeros((len(y), len(classes)), bool), np.ones(len(y), bool)
+        sets = np.zeros((len(y), len(classes)), bool)
+        known = np.ones(len(y), bool)
         for place, one in enumerate(y.tolist()):
             codes = [position.get(_key(label), -1) for label in self.labels_of(one)]
             sets[place, [code for code in codes if code >= 0]] = True
@@ -275,23 +380,33 @@ class SeveralLabels:
 
     def labels_of(self, one: Any) -> list[Any]:
         """Return the labels of one record."""
-        with suppress(Exception):  # of odd collections, which hold an unknown label then
+        with suppress(
+            Exception
+        ):  # of odd collections, which hold an unknown label then
             if one is None or (isinstance(one, float) and one != one):
                 return []
             if isinstance(one, list | tuple | Set | np.ndarray):
-                return np.ravel(one).tolist() if isinstance(one, np.ndarray) else list(one)
+                return (
+                    np.ravel(one).tolist() if isinstance(one, np.ndarray) else list(one)
+                )
             if isinstance(one, str) and self.separator is not None:
-                return [part.strip() for part in one.split(self.separator) if part.strip()]
+                return [
+                    part.strip() for part in one.split(self.separator) if part.strip()
+                ]
             return [one]
         return [_UNMATCHED]
 
 
-def refuse_unknown_labels(known: NDArray[np.bool_], classes: NDArray[Any], several: SeveralLabels | None) -> None:
+def refuse_unknown_labels(
+    known: NDArray[np.bool_], classes: NDArray[Any], several: SeveralLabels | None
+) -> None:
     """Stop at a label outside the list of classes."""
     if not known.all():
         instead = "skip such records" if several is None else "drop such labels"
         hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
-        raise UnknownLabelError(f"every label must be one of the {len(classes)} classes; at least one is not. {hint}.")
+        raise UnknownLabelError(
+            f"every label must be one of the {len(classes)} classes; at least one is not. {hint}."
+        )
 
 
 def codes_of_records(
@@ -304,15 +419,17 @@ def codes_of_records(
 ) -> Codes:
     """Return `class_codes` of private records, with -1 for those whose row cannot be used, whatever their label is.
 
-    A row of NaN, infinity or only zeros has no direction. It does not count: that depends on the record alone, and so
-    the records that are left are neighbours where all were. Under replace-one their number is public and must stay, so
-    there such a row counts as a record, and is a row of zeros. Classes that are not among `allowed` positions are
-    treated as labels outside the list.
+    A row of NaN, infinity or only zeros has no direction. It does not count: that
+    depends on the record alone, and so the records that are left are neighbours where
+    all were. Under replace-one their number is public and must stay, so there such a
+    row counts as a record, and is a row of zeros. Classes that are not among `allowed`
+    positions are treated as labels outside the list.
     """
     if adjacency == "replace-one":
         codes = class_codes(y, classes, unknown_labels)
     else:
-        codes, usable = np.full(len(y), -1, np.intp), usable_rows(rows)
+        codes = np.full(len(y), -1, np.intp)
+        usable = usable_rows(rows)
         codes[usable] = class_codes(y[usable], classes, unknown_labels)
     return codes if allowed is None else within_task(codes, allowed, unknown_labels)
 
@@ -328,10 +445,13 @@ def read_labels(
 ) -> tuple[Codes, NDArray[np.bool_] | None]:
     """Return `codes_of_records`; where a record may have several labels, codes of 0 or -1, and the label sets.
 
-    A record without any label counts. With ``"ignore"`` a label outside the list is dropped, and its record stays.
+    A record without any label counts. With ``"ignore"`` a label outside the list is
+    dropped, and its record stays.
     """
     if several is None:
-        return codes_of_records(rows, y, classes, unknown_labels, adjacency, allowed), None
+        return codes_of_records(
+            rows, y, classes, unknown_labels, adjacency, allowed
+        ), None
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     usable = usable_rows(rows)
     sets = np.zeros((len(y), len(classes)), bool)
@@ -346,7 +466,9 @@ def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     known = np.isin(codes, allowed)
     # Rows without a direction are -1 by now, and no error.
     if unknown_labels == "error" and (~known & (codes >= 0)).any():
-        raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
+        raise UnknownLabelError(
+            "every label must be one of task_classes, but at least one is not."
+        )
     return np.where(known, codes, -1)
 
 
@@ -354,6 +476,10 @@ def _key(label: Any) -> Hashable:
     """Return what a label is matched by: the text of a whole number, a plain value itself, or nothing."""
     if isinstance(label, np.generic):
         label = label.item()
-    if type(label) in (int, float) and label == label // 1 and abs(label) < _LONGEST_INTEGER:
+    if (
+        type(label) in (int, float)
+        and label == label // 1
+        and abs(label) < _LONGEST_INTEGER
+    ):
         return str(int(label))
     return label if type(label) in _PLAIN else _UNMATCHED

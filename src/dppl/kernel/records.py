@@ -1,28 +1,34 @@
 """Private records as integers that add: the seam between what is released and where the records lie.
 
-Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself. So a
-query is a pure function with f(all records) = f(first part) + f(second part) + ..., exactly and in any order. It gets
-`HeldRecords`, rows and codes in one process, and need not know where the others are:
+Before its noise, most of what dppl releases is a sum over records of integers that each
+record decides by itself. So a query is a pure function with f(all records) = f(first
+part) + f(second part) + ..., exactly and in any order. It gets `HeldRecords`, rows and
+codes in one process, and need not know where the others are:
 
 * `HeldRecords.total` asks the records at hand.
-* `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what comes back by the place of the
-  part. A part that was computed twice, because a worker died, is added once.
+* `SpreadRecords.total` lets an engine ask each part, which is read there, and adds what
+  comes back by the place of the part. A part that was computed twice, because a worker
+  died, is added once.
 
-The noise is drawn once, where `total` was called, and the bits are the same for any parts and workers. The
-codes of a part's records are made where it is read, from its own labels and the public list of classes: each record's
-code depends on that record alone.
+The noise is drawn once, where `total` was called, and the bits are the same for any
+parts and workers. The codes of a part's records are made where it is read, from its own
+labels and the public list of classes: each record's code depends on that record alone.
 
-A selection among public rows is the other way round: there are many more of those, and one table of private records.
-The score of a public row is a sum over all records, so each piece of the public rows is scored by itself, and what is
-kept of it is a tally (`mechanisms.Tally`). `Records.each` applies a function to all records and each of several
-public items. Where an engine does that, each of its processes reads all parts once and keeps their lattice rows.
+A selection among public rows is the other way round: there are many more of those, and
+one table of private records. The score of a public row is a sum over all records, so
+each piece of the public rows is scored by itself, and what is kept of it is a tally
+(`mechanisms.Tally`). `Records.each` applies a function to all records and each of
+several public items. Where an engine does that, each of its processes reads all parts
+once and keeps their lattice rows.
 
-All records of a person are read in one place, with the part of the first of them, whatever parts the others are in. So
-where a table is cut shows in no sum, and needs no check that would tell of persons.
+All records of a person are read in one place, with the part of the first of them,
+whatever parts the others are in. So where a table is cut shows in no sum, and needs no
+check that would tell of persons.
 
-What needs rows one after another refuses tables in parts before anything is charged: means by CoinPress, and Poisson
-samples (their coins are noise, and would be tossed elsewhere). A fit that stops after its charge leaves the charge:
-sums without noise are kept nowhere, so a second fit is a second release.
+What needs rows one after another refuses tables in parts before anything is charged:
+means by CoinPress, and Poisson samples (their coins are noise, and would be tossed
+elsewhere). A fit that stops after its charge leaves the charge: sums without noise are
+kept nowhere, so a second fit is a second release.
 """
 
 from __future__ import annotations
@@ -50,7 +56,8 @@ Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-# Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
+# Public rows of a piece, where files of fewer are put together: enough work for a task,
+# and few tallies.
 _PIECE_ROWS = 1 << 18
 
 
@@ -91,7 +98,9 @@ class Holders(Protocol):
     def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
         """Return what charges the plan to the ledger of each, in the place of one ledger."""
 
-    def records(self, classes: NDArray[Any], *, paid: Any = None, **options: Any) -> NoisyRecords:
+    def records(
+        self, classes: NDArray[Any], *, paid: Any = None, **options: Any
+    ) -> NoisyRecords:
         """Return what was charged: institutions answer to nothing else."""
 
 
@@ -99,7 +108,9 @@ class Holders(Protocol):
 class NoisyRecords(Protocol):
     """Records elsewhere, whose answers have their noise before they come here."""
 
-    widening: float  # how much wider the noise of a sum of answers is than the noise of one
+    widening: (
+        float  # how much wider the noise of a sum of answers is than the noise of one
+    )
 
     def answer(self, name: str, /, **released: Any) -> Int64:
         """Return the sum of the noisy answers."""
@@ -111,13 +122,24 @@ class HeldRecords:
 
     rows: RowSource  # shape (n, d)
     codes: Codes  # shape (n,); class of each record; -1 for those that do not count
-    persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
-    stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
-    # Shape (n, n_classes); the labels of each record, where it may have several. All that count have the code 0 then.
+    persons: WholePersons | None = (
+        None  # whose they are, where persons enter with all of their records
+    )
+    stream: Any = field(
+        default=None, repr=False
+    )  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
+    # Shape (n, n_classes); the labels of each record, where it may have several. All
+    # that count have the code 0 then.
     label_sets: NDArray[np.bool_] | None = None
-    by_class: Any = field(default=None, init=False, repr=False)  # the lattice rows as selections have them
-    _mapped: LatticeRows | None = field(default=None, init=False, repr=False)  # of the last lattice
-    _whole: tuple[HeldRecords, NDArray[np.bool_]] | None = field(default=None, init=False, repr=False)  # of a sample
+    by_class: Any = field(
+        default=None, init=False, repr=False
+    )  # the lattice rows as selections have them
+    _mapped: LatticeRows | None = field(
+        default=None, init=False, repr=False
+    )  # of the last lattice
+    _whole: tuple[HeldRecords, NDArray[np.bool_]] | None = field(
+        default=None, init=False, repr=False
+    )  # of a sample
 
     def blocks(self, lattice: Lattice) -> Iterable[Int8]:
         """Return the lattice rows in blocks, for queries that are asked often; kept for the last lattice."""
@@ -125,7 +147,9 @@ class HeldRecords:
             whole, mask = self._whole
             return _masked(whole.blocks(lattice), mask)
         if self._mapped is None or self._mapped.lattice.name != lattice.name:
-            in_memory = isinstance(self.rows, np.ndarray | TensorRows) and not isinstance(self.rows, np.memmap)
+            in_memory = isinstance(
+                self.rows, np.ndarray | TensorRows
+            ) and not isinstance(self.rows, np.memmap)
             kept = list(lattice.blocks(self.rows, BLOCK_ROWS)) if in_memory else []
             self._mapped = LatticeRows(lattice, self.rows, kept)
         return self._mapped
@@ -135,22 +159,36 @@ class HeldRecords:
         return query.exact(self, **query.checked(**released))
 
     def each(
-        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
+        self,
+        function: Callable[[HeldRecords, Item], Iterable[Value]],
+        items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
-        yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
+        yield from (
+            (place, value)
+            for place, item in enumerate(items)
+            for value in function(self, item)
+        )
 
-    def of_persons(self, numbers: Codes, n_classes: int, max_classes: int | None, *, whole: bool) -> HeldRecords:
+    def of_persons(
+        self, numbers: Codes, n_classes: int, max_classes: int | None, *, whole: bool
+    ) -> HeldRecords:
         """Return the records of numbered persons: all of them, or one row a class."""
         if whole:
             entered = WholePersons.of(self.codes, numbers, n_classes, max_classes)
             return replace(self, codes=entered.codes, persons=entered)
-        rows, codes = persons.rows_of_persons(self.rows, self.codes, numbers, n_classes, max_classes or 1)
+        rows, codes = persons.rows_of_persons(
+            self.rows, self.codes, numbers, n_classes, max_classes or 1
+        )
         return replace(self, rows=rows, codes=codes)
 
     def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return a copy of some of the records."""
-        return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask], label_sets=self._sets(mask))
+        return HeldRecords(
+            take_rows(self.rows, np.flatnonzero(mask)),
+            self.codes[mask],
+            label_sets=self._sets(mask),
+        )
 
     def sampled(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return the records of one sample, for one pass over their lattice rows."""
@@ -175,14 +213,18 @@ class Piece:
 
     part: Part
     chosen: Codes | None = None  # positions in the part; None is all
-    numbers: Codes | None = None  # of the person of each record, -1 where they are read with another part
+    numbers: Codes | None = (
+        None  # of the person of each record, -1 where they are read with another part
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SpreadRecords:
     """Records in parts that an engine reads, in processes that keep the first of them for the passes of one fit."""
 
-    parts: Sequence[Sequence[Piece]]  # what is read in one place; with persons, also what other parts hold of theirs
+    parts: Sequence[
+        Sequence[Piece]
+    ]  # what is read in one place; with persons, also what other parts hold of theirs
     engine: Engine
     reader: PartReader
     stream: Any = field(default=None, repr=False)  # as in `HeldRecords`
@@ -198,10 +240,16 @@ class SpreadRecords:
         return reduce(np.add, (total for _, total in totals))
 
     def each(
-        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
+        self,
+        function: Callable[[HeldRecords, Item], Iterable[Value]],
+        items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all records and each of the items, with the place of the item."""
-        apply = partial(self.reader.values, [piece for part in self.parts for piece in part], function)
+        apply = partial(
+            self.reader.values,
+            [piece for part in self.parts for piece in part],
+            function,
+        )
         for place, values in once_each(self.engine, apply, items):
             yield from ((place, value) for value in values)
 
@@ -217,20 +265,35 @@ class PartReader:
     classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
     unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
-    allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
-    several: SeveralLabels | None = None  # how labels are given, where a record may have several
-    max_classes: int | None = None  # this and `whole_persons` as of `PrivateTable.records`
+    allowed: Codes | None = (
+        None  # positions of the classes that a task may hold; None is all
+    )
+    several: SeveralLabels | None = (
+        None  # how labels are given, where a record may have several
+    )
+    max_classes: int | None = (
+        None  # this and `whole_persons` as of `PrivateTable.records`
+    )
     whole_persons: bool = False
-    fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)  # a name that no other fit has
+    fit: str = field(
+        default_factory=lambda: uuid4().hex, init=False, repr=False
+    )  # a name that no other fit has
 
-    def total(self, query: Query, at: Mapping[str, Any], item: tuple[int, Sequence[Piece]]) -> Int64:
+    def total(
+        self, query: Query, at: Mapping[str, Any], item: tuple[int, Sequence[Piece]]
+    ) -> Int64:
         """Return the value of a query of the records of one part."""
         place, pieces = item
-        with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
+        with np.errstate(
+            all="ignore"
+        ):  # numbers that leave the range of floats belong to single rows
             return query.exact(self._records(place, pieces), **at)
 
     def values(
-        self, pieces: Sequence[Piece], function: Callable[[HeldRecords, Item], Iterable[Value]], item: Item
+        self,
+        pieces: Sequence[Piece],
+        function: Callable[[HeldRecords, Item], Iterable[Value]],
+        item: Item,
     ) -> list[Value]:
         """Return what a function yields of the records of all parts and one item."""
         with np.errstate(all="ignore"):
@@ -242,14 +305,24 @@ class PartReader:
             _CACHE.clear()
         held = _CACHE.get((self.fit, place))
         if held is None:
-            rules = self.classes, self.unknown_labels, self.adjacency, self.allowed, self.several
+            rules = (
+                self.classes,
+                self.unknown_labels,
+                self.adjacency,
+                self.allowed,
+                self.several,
+            )
             rows: list[RowSource] = []
-            codes, sets, numbers = [], [], []
+            codes = []
+            sets = []
+            numbers = []
             for piece in pieces:
                 few, labels = reading.checked_inputs(*piece.part.read(), self.several)
                 counted, known = reading.read_labels(few, labels, *rules)
                 chosen = slice(None) if piece.chosen is None else piece.chosen
-                rows.append(few if piece.chosen is None else take_rows(few, piece.chosen))
+                rows.append(
+                    few if piece.chosen is None else take_rows(few, piece.chosen)
+                )
                 codes.append(counted[chosen])
                 sets += [] if known is None else [known[chosen]]
                 numbers += [] if piece.numbers is None else [piece.numbers]
@@ -262,9 +335,18 @@ class PartReader:
                 whose = np.concatenate(numbers)
                 held.codes[whose < 0] = -1
                 few_numbers = np.unique(whose, return_inverse=True)[1]
-                held = held.of_persons(few_numbers, len(self.classes), self.max_classes, whole=self.whole_persons)
-            # A byte a number: what their lattice rows take. The first are kept, as all come in the same order.
-            sizes = [len(one.codes) * int(one.rows.shape[1]) for one in (held, *list(_CACHE.values()))]
+                held = held.of_persons(
+                    few_numbers,
+                    len(self.classes),
+                    self.max_classes,
+                    whole=self.whole_persons,
+                )
+            # A byte a number: what their lattice rows take. The first are kept, as all
+            # come in the same order.
+            sizes = [
+                len(one.codes) * int(one.rows.shape[1])
+                for one in (held, *list(_CACHE.values()))
+            ]
             if place == _ALL or sum(sizes) <= CACHE_BYTES:
                 _CACHE[self.fit, place] = held
         return held
@@ -285,12 +367,16 @@ class _Chain:
             yield from iter_blocks(source, size)
 
 
-def once_each(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+def once_each(
+    engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]
+) -> Iterator[tuple[int, Value]]:
     """Yield one value an item, or raise: a part that counted twice would move sums further than noise is made for."""
     missing = set(range(len(items)))
     for place, value in engine.each(function, items):
         if place not in missing:
-            raise EngineError("the engine has broken its promise: an item has several values, or none was asked for.")
+            raise EngineError(
+                "the engine has broken its promise: an item has several values, or none was asked for."
+            )
         missing.remove(place)
         yield place, value
     if missing:
@@ -301,7 +387,9 @@ def pieces(public: RowSource) -> list[RowSource]:
     """Return public rows as runs of files, which a task reads by itself."""
     runs: list[list[RowSource]] = []
     room = 0
-    for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
+    for fragment in (
+        public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,)
+    ):
         if not runs or fragment.shape[0] > room:
             runs.append([])
             room = _PIECE_ROWS
@@ -310,8 +398,9 @@ def pieces(public: RowSource) -> list[RowSource]:
     return [_Chain(run) for run in runs]
 
 
-# The parts of one fit, by a name that no other fit has, in whatever thread or process it runs, and by their places.
-# All of them at once are kept whatever their size, since each task needs them.
+# The parts of one fit, by a name that no other fit has, in whatever thread or process
+# it runs, and by their places. All of them at once are kept whatever their size, since
+# each task needs them.
 _CACHE: dict[tuple[str, int], HeldRecords] = {}
 _ALL = -1
 
@@ -323,7 +412,9 @@ class PrivateTable:
     rows: RowSource
     labels: NDArray[Any]
     ids: NDArray[Any] | None = None  # of persons
-    several: SeveralLabels | None = None  # how labels are given, where a record may have several
+    several: SeveralLabels | None = (
+        None  # how labels are given, where a record may have several
+    )
     engine: Engine = field(default_factory=InProcess)
 
     @property
@@ -340,7 +431,9 @@ class PrivateTable:
         if self.several is not None:
             self.several.read(self.labels[:0], classes)  # compares shapes
         if strict:
-            used = usable_rows(self.rows) & reading.are_known(self.labels, classes, self.several)
+            used = usable_rows(self.rows) & reading.are_known(
+                self.labels, classes, self.several
+            )
             reading.refuse_unusable_records(int(used.sum()), len(used))
 
     def records(
@@ -361,7 +454,12 @@ class PrivateTable:
         held = HeldRecords(self.rows, codes, None, stream, sets)
         if self.ids is None:
             return held
-        return held.of_persons(persons.person_codes(self.ids), len(classes), max_classes, whole=whole_persons)
+        return held.of_persons(
+            persons.person_codes(self.ids),
+            len(classes),
+            max_classes,
+            whole=whole_persons,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -381,15 +479,32 @@ class PrivateParts:
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need all records in one place, and an engine that does not work."""
         if strict:
-            raise ParameterError("reads records before it charges, so not with a table in parts.", parameter="strict")
+            raise ParameterError(
+                "reads records before it charges, so not with a table in parts.",
+                parameter="strict",
+            )
         if needs_rows:
-            raise ParameterError("needs rows one after another, and not sums over them; pass X as one table.")
+            raise ParameterError(
+                "needs rows one after another, and not sums over them; pass X as one table."
+            )
         self.engine.check()
 
-    def records(self, classes: NDArray[Any], *, stream: Any = None, **options: Any) -> SpreadRecords:
+    def records(
+        self, classes: NDArray[Any], *, stream: Any = None, **options: Any
+    ) -> SpreadRecords:
         """Return the parts, each of which is read where it is summed."""
-        rules = options["unknown_labels"], options["adjacency"], options.get("allowed"), self.several
-        reader = PartReader(classes, *rules, options.get("max_classes"), options.get("whole_persons", False))
+        rules = (
+            options["unknown_labels"],
+            options["adjacency"],
+            options.get("allowed"),
+            self.several,
+        )
+        reader = PartReader(
+            classes,
+            *rules,
+            options.get("max_classes"),
+            options.get("whole_persons", False),
+        )
         return SpreadRecords(self._pieces(), self.engine, reader, stream)
 
     def _pieces(self) -> list[list[Piece]]:
@@ -401,12 +516,19 @@ class PrivateParts:
         at = np.searchsorted(ends, np.arange(len(numbers)), "right")
         home = at[np.unique(numbers, return_index=True)[1]][numbers]
         numbers_at_home = np.split(np.where(home == at, numbers, -1), ends[:-1])
-        pieces = [[Piece(part, None, own)] for part, own in zip(self.parts, numbers_at_home, strict=True)]
+        pieces = [
+            [Piece(part, None, own)]
+            for part, own in zip(self.parts, numbers_at_home, strict=True)
+        ]
         elsewhere = np.flatnonzero(home != at)
-        for place, other in sorted({*zip(home[elsewhere].tolist(), at[elsewhere].tolist(), strict=True)}):
+        for place, other in sorted(
+            {*zip(home[elsewhere].tolist(), at[elsewhere].tolist(), strict=True)}
+        ):
             these = elsewhere[(home[elsewhere] == place) & (at[elsewhere] == other)]
             first = ends[other] - self.parts[other].n_rows
-            pieces[place].append(Piece(self.parts[other], these - first, numbers[these]))
+            pieces[place].append(
+                Piece(self.parts[other], these - first, numbers[these])
+            )
         return pieces
 
 
@@ -421,11 +543,15 @@ def private_data(
     """Check the shapes and kinds of what a fit was given, and look at no value."""
     if isinstance(X, Holders):
         if y is not None or groups is not None:
-            raise InputError("y and groups must be left out: each institution has its own labels and ids.")
+            raise InputError(
+                "y and groups must be left out: each institution has its own labels and ids."
+            )
         return X
     if not isinstance(X, Parted):
         rows, labels = reading.checked_inputs(X, y, several)
-        return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes), several)
+        return PrivateTable(
+            rows, labels, persons.ids_of_fit(groups, rows, max_classes), several
+        )
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:

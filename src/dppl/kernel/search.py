@@ -1,8 +1,9 @@
 """The best of a random number of runs, each of which learns from some records and is scored on the others.
 
-Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2, bounds the cost of the best of a geometric number of runs
-(`dppl.kernel.privacy.accounting`). Its three conditions are met here: the number of runs is drawn afresh and only
-the best result leaves; runs are independent, given the records; and results have a total order.
+Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2, bounds the cost of the best of
+a geometric number of runs (`dppl.kernel.privacy.accounting`). Its three conditions are
+met here: the number of runs is drawn afresh and only the best result leaves; runs are
+independent, given the records; and results have a total order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +30,11 @@ _SIDES = 256
 class RightAnswers(Query):
     """How many records a released model classifies rightly, in all or of each class with the number of its records.
 
-    In all, a record adds 0 or 1, and one that replaces another changes the number by at most 1. By class a record adds
-    1 to the size of its class and perhaps 1 to its right answers, √2 in L2; one that replaces another does so in two
-    classes, √4. The model sees one row at a time: in a matrix product a record could move its neighbours by a rounding
-    step, across a decision boundary.
+    In all, a record adds 0 or 1, and one that replaces another changes the number by at
+    most 1. By class a record adds 1 to the size of its class and perhaps 1 to its right
+    answers, √2 in L2; one that replaces another does so in two classes, √4. The model
+    sees one row at a time: in a matrix product a record could move its neighbours by a
+    rounding step, across a decision boundary.
     """
 
     n_classes: int
@@ -55,21 +57,33 @@ class RightAnswers(Query):
 
     def exact(self, records: HeldRecords, *, model: Any) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""
-        mapped = (row for block in iter_blocks(records.rows, _ROWS) for row in model.lattice_.features(block))
+        mapped = (
+            row
+            for block in iter_blocks(records.rows, _ROWS)
+            for row in model.lattice_.features(block)
+        )
         guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
         known = records.codes >= 0
         right = known & (np.array(guesses, np.intp) == records.codes)
         if not self.by_class:
             return np.array([np.count_nonzero(right)], np.int64)
-        return np.stack([np.bincount(records.codes[chosen], minlength=self.n_classes) for chosen in (right, known)])
+        return np.stack(
+            [
+                np.bincount(records.codes[chosen], minlength=self.n_classes)
+                for chosen in (right, known)
+            ]
+        )
 
     def score(self, answer: Int64, noise_std: float) -> float:
         """Return the number of right answers, or the mean over classes of the share of such, from noisy answers."""
         if not self.by_class:
             return float(answer[0])
         right, size = answer
-        # Where hardly any records are, noise would decide; a class of less than its noise counts as that large.
-        return float(np.clip(right / np.maximum(size, max(1.0, noise_std)), 0.0, 1.0).mean())
+        # Where hardly any records are, noise would decide; a class of less than its
+        # noise counts as that large.
+        return float(
+            np.clip(right / np.maximum(size, max(1.0, noise_std)), 0.0, 1.0).mean()
+        )
 
 
 def probability(validation_share: float) -> float:
@@ -95,17 +109,20 @@ def best_of(
 ) -> tuple[float, Any, int]:
     """Return the best noisy score, the model that has it and the number of its plan.
 
-    `learn` makes a model of the candidate of a number, by a counter over the records that are learned from. What each
-    may ask is in `plans`; all cost at most what a run may. `scoring` is a `RightAnswers`, asked once a run of the
-    records that are held out.
+    `learn` makes a model of the candidate of a number, by a counter over the records
+    that are learned from. What each may ask is in `plans`; all cost at most what a run
+    may. `scoring` is a `RightAnswers`, asked once a run of the records that are held
+    out.
     """
     query = scoring.measurement.query
     assert isinstance(query, RightAnswers)
     assert isinstance(records, HeldRecords)  # whoever searches refuses parts
     source = randomness(random_state)
-    # Each record is in one part by its own coin, so a run costs it what the dearer of fit and score does.
+    # Each record is in one part by its own coin, so a run costs it what the dearer of
+    # fit and score does.
     is_held_out = coins(len(records.codes), validation_share, source)
-    training, held_out = records.taken(~is_held_out), records.taken(is_held_out)
+    training = records.taken(~is_held_out)
+    held_out = records.taken(is_held_out)
 
     def run() -> tuple[float, bytes, Any, int]:
         number = source.below(len(plans))
@@ -114,11 +131,19 @@ def best_of(
         with Measure(plans[number], replace(training), seed) as measure:
             model = learn(number, measure)
         answer = scoring.mechanism.release(held_out.total(query, model=model), source)
-        # The theorem needs a total order on results, so equal scores are ordered by the models' bytes.
-        return query.score(answer, scoring.mechanism.noise_std), model.to_bytes(), model, number
+        # The theorem needs a total order on results, so equal scores are ordered by the
+        # models' bytes.
+        return (
+            query.score(answer, scoring.mechanism.noise_std),
+            model.to_bytes(),
+            model,
+            number,
+        )
 
     best = run()
-    while source.below(mean_runs):  # stops with probability 1/mean_runs: a geometric number of runs
+    while source.below(
+        mean_runs
+    ):  # stops with probability 1/mean_runs: a geometric number of runs
         best = max(best, run(), key=lambda result: result[:2])
     score, _, model, number = best
     return score, model, number

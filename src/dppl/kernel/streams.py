@@ -1,9 +1,11 @@
 """What a stream with correlated noise keeps between tasks, in a separate file that must stay secret.
 
-A row of such a stream needs the true sums of earlier tasks. They are private, and no part of a model: they lie in a
-file that only its owner may read, with the model that they go with. The file is written in one step, after the row is
-drawn and before `partial_fit` returns. So a crash leaves either the state of before, and trying again is a second
-release, charged as one; or the state of after with its model, which `recover` writes.
+A row of such a stream needs the true sums of earlier tasks. They are private, and no
+part of a model: they lie in a file that only its owner may read, with the model that
+they go with. The file is written in one step, after the row is drawn and before
+`partial_fit` returns. So a crash leaves either the state of before, and trying again is
+a second release, charged as one; or the state of after with its model, which `recover`
+writes.
 """
 
 import os
@@ -29,7 +31,8 @@ from dppl.kernel.records import Records
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
-_KEY, _FORMAT = "dppl_stream", 2
+_KEY = "dppl_stream"
+_FORMAT = 2
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
 
 
@@ -38,7 +41,9 @@ class BinSums:
     """Class sums of earlier tasks, added up over each bin."""
 
     exact: Int64 = field(repr=False)  # shape (n_bins, n_classes, dim); private
-    noisy: Float = field(repr=False)  # shape (n_bins, n_classes, dim); what was released tells of them
+    noisy: Float = field(
+        repr=False
+    )  # shape (n_bins, n_classes, dim); what was released tells of them
 
     def after(
         self, row: Row, sums: Int64, mechanism: RoundedGaussian, source: Randomness
@@ -47,8 +52,12 @@ class BinSums:
         exact = row.own * sums + np.tensordot(row.weights, self.exact, axes=1)
         released = mechanism.release(exact, source)
         # C⁻¹, one row further. From here on nothing private is read but to be kept.
-        estimate = (released - np.tensordot(row.weights.astype(np.float64), self.noisy, axes=1)) / row.own
-        return type(self)(_joined(self.exact, sums, row), _joined(self.noisy, estimate, row)), estimate
+        estimate = (
+            released - np.tensordot(row.weights.astype(np.float64), self.noisy, axes=1)
+        ) / row.own
+        return type(self)(
+            _joined(self.exact, sums, row), _joined(self.noisy, estimate, row)
+        ), estimate
 
 
 def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
@@ -76,17 +85,23 @@ class StateFile:
             "noisy": sums.noisy,
             "model": np.frombuffer(model.to_bytes(), np.uint8),
         }
-        description = {"format": _FORMAT, "n_tasks": self.n_tasks + 1, "model": fingerprint(model)}
+        description = {
+            "format": _FORMAT,
+            "n_tasks": self.n_tasks + 1,
+            "model": fingerprint(model),
+        }
         content = _tensorfile.to_bytes(_KEY, description, tensors)
-        write_atomically(self.path, content, overwrite=self.sums is not None, private=True)
+        write_atomically(
+            self.path, content, overwrite=self.sums is not None, private=True
+        )
 
 
 @dataclass(frozen=True)
 class CorrelatedClassSums(ClassSums, OwnAnswer):
     """A row of a public matrix times the class sums of all tasks so far, the true sums of earlier tasks being kept.
 
-    A record is in one task, so over all rows it adds its q times a column of the matrix, whose squared norm is at most
-    `Factor.squared_norm`.
+    A record is in one task, so over all rows it adds its q times a column of the
+    matrix, whose squared norm is at most `Factor.squared_norm`.
     """
 
     noise: str
@@ -97,12 +112,23 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
     @property
     def squared_norm(self) -> Fraction:
         """The square of a lattice row times a column of the matrix."""
-        return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
+        return self.lattice.squared_norm * Fraction(
+            factors.factor(self.noise, self.max_tasks).squared_norm
+        )
 
-    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness, **released: Any) -> Float:
+    def answer(
+        self,
+        mechanism: RoundedGaussian,
+        records: Records,
+        source: Randomness,
+        **released: Any,
+    ) -> Float:
         """Return what the row says of the task's sums, shape (n_classes, dim), and keep the later state."""
-        exact, state = records.total(self, **released), records.stream
-        none = BinSums(np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape)))  # before the first task
+        exact = records.total(self, **released)
+        state = records.stream
+        none = BinSums(
+            np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape))
+        )  # before the first task
         before = none if state is None or state.sums is None else state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = before.after(row, exact, mechanism, source)
@@ -115,33 +141,52 @@ def fingerprint(model: Any) -> str:
     """Return a hash of all that a model released, which later versions of dppl do not change."""
     digest = sha256()
     for name, tensor in sorted(model._tensors().items()):
-        digest.update(f"{name} {tensor.dtype} {tensor.shape} ".encode() + np.ascontiguousarray(tensor).tobytes())
+        digest.update(
+            f"{name} {tensor.dtype} {tensor.shape} ".encode()
+            + np.ascontiguousarray(tensor).tobytes()
+        )
     return digest.hexdigest()
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], model: Any, n_tasks: int) -> Iterator[StateFile]:
+def opened(
+    path: str | os.PathLike[str], model: Any, n_tasks: int
+) -> Iterator[StateFile]:
     """Read the state that goes with a model, None before the first task, and keep other processes from it."""
-    path = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
+    path = Path(
+        os.path.realpath(path)
+    )  # what a link leads to is replaced, and not the link
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for the state {path.name}.")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"the folder {path.parent} cannot be written to, and the state {path.name} has to be.")
+        raise InputError(
+            f"the folder {path.parent} cannot be written to, and the state {path.name} has to be."
+        )
     if model is None:
         if path.exists():
-            raise InputError(f"{path} exists, and this is the first task: load its model, or name another file.")
+            raise InputError(
+                f"{path} exists, and this is the first task: load its model, or name another file."
+            )
         yield StateFile(path, n_tasks, None)
         return
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
-    with locked(path, f"{path} is in use by another process, which learns a task of this stream."):
+    with locked(
+        path,
+        f"{path} is in use by another process, which learns a task of this stream.",
+    ):
         remove_parts(path)
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
         yield StateFile(path, n_tasks, BinSums(tensors["exact"], tensors["noisy"]))
 
 
-def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def recover(
+    state: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+) -> None:
     """Write the model that a state goes with, where a crash came between the two.
 
     Parameters
@@ -164,17 +209,25 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         description, tensors = _tensorfile.read(path, _KEY)
-        if description["format"] == _FORMAT and {"exact", "noisy", "model"} <= set(tensors):
+        if description["format"] == _FORMAT and {"exact", "noisy", "model"} <= set(
+            tensors
+        ):
             return description, tensors
     except (ValueError, KeyError):  # of a damaged file, or another
         pass
-    raise InputError(f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}")
+    raise InputError(
+        f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}"
+    )
 
 
-def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int) -> None:
+def _check(
+    path: Path, description: dict[str, Any], expected: str, n_tasks: int
+) -> None:
     if description["model"] == expected:
         return
-    task, what, hint = description["n_tasks"], "it is the state of another stream", _START_AGAIN
+    task = description["n_tasks"]
+    what = "it is the state of another stream"
+    hint = _START_AGAIN
     if task < n_tasks:
         what = f"it is the state after task {task}, and the model is the one after task {n_tasks}: it was rolled back"
     elif task > n_tasks:

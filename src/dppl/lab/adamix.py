@@ -16,7 +16,8 @@ from dppl.kernel.reading import Codes
 from dppl.prototypes._softmax import ExampleClassifier, measured_size
 from dppl.prototypes.probe import GradientClassifier
 
-# Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
+# Examples that are fitted must not take the clipping norm to zero, where only rounding
+# would be left of residuals.
 _LEAST_CLIP = 1e-3
 
 
@@ -24,20 +25,22 @@ _LEAST_CLIP = 1e-3
 class AdaMix(GradientClassifier):
     r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
 
-    The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the
-    current weights say at which norm private gradients are clipped and on which subspace their noisy sum is projected,
-    and their own sum is added.
+    The weights of softmax regression on the examples alone are the start. In every step
+    the examples' gradients at the current weights say at which norm private gradients
+    are clipped and on which subspace their noisy sum is projected, and their own sum is
+    added.
 
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
-        a model of the examples alone.
+        What the whole fit may spend: a hundredth on the number of records, the rest on
+        the gradients. With mu = 0 it is a model of the examples alone.
     clip_quantile : float, default=0.9
-        Which quantile of the norms of the examples' gradients is the clipping norm; it is kept above 0.001.
+        Which quantile of the norms of the examples' gradients is the clipping norm; it
+        is kept above 0.001.
     n_components : int or "all", default=None
-        Dimension of the subspace of features, at most what the examples span. None is all that they span; ``"all"`` are
-        all directions, which is no projection.
+        Dimension of the subspace of features, at most what the examples span. None is
+        all that they span; ``"all"`` are all directions, which is no projection.
 
     Notes
     -----
@@ -49,24 +52,29 @@ class AdaMix(GradientClassifier):
     rows, each as long as its residual. The span of whole gradients would let weights move along examples alone. With
     few examples the subspace is small and costs accuracy, which ``n_components="all"`` keeps.
 
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the gradients of all steps and the
-    number of records; `coef_` is computed from those and from the examples. Sensitivity: 2²⁰·s in L2 over the whole
-    gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps, whatever the clipping norm is; 1 for
-    the number of records. Clipping norm and subspace of a step follow from examples and earlier releases, and the
-    projection is done on what was released, so squares of mu add. Public inputs: `classes`, all parameters, `public`,
-    `n_features`. Not covered: choice of parameters by private data, examples that were chosen by private data, timing,
-    a changed label (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    gradients of all steps and the number of records; `coef_` is computed from those and
+    from the examples. Sensitivity: 2²⁰·s in L2 over the whole gradient of a step, in
+    units of its grid, where s = 127·√dim/4 lattice steps, whatever the clipping norm
+    is; 1 for the number of records. Clipping norm and subspace of a step follow from
+    examples and earlier releases, and the projection is done on what was released, so
+    squares of mu add. Public inputs: `classes`, all parameters, `public`, `n_features`.
+    Not covered: choice of parameters by private data, examples that were chosen by
+    private data, timing, a changed label (two steps).
 
     References
     ----------
-    .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential privacy in computer vision, CVPR,
+    .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential
+    privacy in computer vision, CVPR,
        arXiv:2203.11481v2.
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
     clip_quantile: ClosedUnit = 0.9
     n_components: Count | Literal["all"] | None = None
-    public_weight: float = field(default=10.0, init=False)  # how many records an example counts for
+    public_weight: float = field(
+        default=10.0, init=False
+    )  # how many records an example counts for
 
     starts_from_examples = True
     _NOISE_OF_LOGIT = 0.6
@@ -82,7 +90,8 @@ class AdaMix(GradientClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Start from the classifier of the examples, and add their gradients to the projected ones in every step."""
-        examples, n_classes = setting.public.examples, setting.n_classes
+        examples = setting.public.examples
+        n_classes = setting.n_classes
         assert examples is not None  # measurements saw to that
         features = setting.lattice.features(examples.rows).astype(np.float64)
         coef = ExampleClassifier.fit(features, examples.codes, n_classes).coef
@@ -90,18 +99,27 @@ class AdaMix(GradientClassifier):
             self.coef_ = coef
             return
         velocity = np.zeros_like(coef)
-        size, unit = measured_size(measure, n_classes), measure.unit("gradients")
+        size = measured_size(measure, n_classes)
+        unit = measure.unit("gradients")
         # Public examples count as so many records each, without noise.
         weight = size + self.public_weight * len(features)
         residuals = _residuals(features, examples.codes, coef)
-        step = self._step_size(weight, measure.noise_std("gradients") * self._clip(residuals) / unit)
+        step = self._step_size(
+            weight, measure.noise_std("gradients") * self._clip(residuals) / unit
+        )
         for _ in steps(self.steps):
-            # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
+            # Examples and released weights settle the clipping norm and the subspace,
+            # before records are looked at.
             residuals = _residuals(features, examples.codes, coef)
             clip = self._clip(residuals)
             noisy = measure("gradients", weights=coef, clip=clip)
-            projected = self._projected(np.asarray(noisy * (clip / unit), np.float64), residuals, features)
-            velocity = self.momentum * velocity + (projected + self.public_weight * residuals.T @ features) / weight
+            projected = self._projected(
+                np.asarray(noisy * (clip / unit), np.float64), residuals, features
+            )
+            velocity = (
+                self.momentum * velocity
+                + (projected + self.public_weight * residuals.T @ features) / weight
+            )
             coef = coef + step * velocity
         self.coef_ = coef
 
@@ -117,8 +135,14 @@ class AdaMix(GradientClassifier):
         norms = np.linalg.norm(residuals, axis=1, keepdims=True)
         _, values, axes = np.linalg.svd(norms * features, full_matrices=False)
         # Directions below the rounding of the largest are none that the examples span.
-        rank = int(np.count_nonzero(values > values[0] * max(features.shape) * np.finfo(np.float64).eps))
-        axes = axes[: rank if self.n_components is None else min(rank, self.n_components)]
+        rank = int(
+            np.count_nonzero(
+                values > values[0] * max(features.shape) * np.finfo(np.float64).eps
+            )
+        )
+        axes = axes[
+            : rank if self.n_components is None else min(rank, self.n_components)
+        ]
         return np.asarray(gradient @ axes.T @ axes)
 
 

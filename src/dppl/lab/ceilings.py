@@ -19,7 +19,9 @@ from dppl.errors import InputError
 class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on unit rows, without any privacy; subclasses say which."""
 
-    guarantee_: ClassVar[str] = "NOT PRIVATE: nothing is promised, and the model may hold training records."
+    guarantee_: ClassVar[str] = (
+        "NOT PRIVATE: nothing is promised, and the model may hold training records."
+    )
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit without privacy.
@@ -29,10 +31,14 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like of shape (n_records, n_features)
         y : array-like of shape (n_records,)
         """
-        rows, labels = validate_data(self, X, y, dtype=np.float64)  # sums of float16 would lose most records
+        rows, labels = validate_data(
+            self, X, y, dtype=np.float64
+        )  # sums of float16 would lose most records
         check_classification_targets(labels)
         if len(np.unique(labels)) < 2:
-            raise InputError("a classifier needs records of at least two classes; got one class.")
+            raise InputError(
+                "a classifier needs records of at least two classes; got one class."
+            )
         self.model_ = self._classifier().fit(normalize(rows), labels)
         self.classes_ = self.model_.classes_
         return self
@@ -40,7 +46,11 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict(self, X: ArrayLike) -> Array:
         """Return the label of each row of `X`, of shape (n, n_features)."""
         check_is_fitted(self, "model_")
-        return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
+        return np.asarray(
+            self.model_.predict(
+                normalize(validate_data(self, X, reset=False, dtype=np.float64))
+            )
+        )
 
 
 class _NearestDirection:
@@ -48,7 +58,11 @@ class _NearestDirection:
 
     def fit(self, rows: Float, labels: Array) -> Self:
         self.classes_, codes = np.unique(labels, return_inverse=True)
-        self.directions_ = normalize(np.stack([rows[codes == code].sum(axis=0) for code in range(len(self.classes_))]))
+        self.directions_ = normalize(
+            np.stack(
+                [rows[codes == code].sum(axis=0) for code in range(len(self.classes_))]
+            )
+        )
         return self
 
     def predict(self, rows: Float) -> Array:
@@ -64,7 +78,9 @@ class NonPrivateNearestMean(NonPrivateClassifier):
 class NonPrivateLDA(NonPrivateClassifier):
     """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule."""
 
-    _classifier = staticmethod(partial(LinearDiscriminantAnalysis, solver="lsqr", shrinkage="auto"))
+    _classifier = staticmethod(
+        partial(LinearDiscriminantAnalysis, solver="lsqr", shrinkage="auto")
+    )
 
 
 class NonPrivateLogisticRegression(NonPrivateClassifier):

@@ -40,29 +40,33 @@ _OPTIONS = ("head", "sampling_rate", "recipe")
 class FilmEnsemble(NetworkClassifier):
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
-    Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head
-    over fewer would publish which occur. A task is stored in 4 bytes for each weight of its head and of scale and shift
-    of all normalisation layers (FiLM). **A prediction passes the network once for each task.**
+    Each `partial_fit` is one task. It starts from the public network and a head of
+    zeros over all classes, since a head over fewer would publish which occur. A task is
+    stored in 4 bytes for each weight of its head and of scale and shift of all
+    normalisation layers (FiLM). **A prediction passes the network once for each task.**
 
     Parameters
     ----------
     budget : ApproxDP, GaussianDP or ZCDP, default=None
-        What each task may spend; ApproxDP with a `sampling_rate` below 1. Where tasks are disjoint, it is also what a
-        record pays in all.
+        What each task may spend; ApproxDP with a `sampling_rate` below 1. Where tasks
+        are disjoint, it is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
     options : dict, default=None
-        Of `SparseFinetuner`: `head`, `sampling_rate` or `recipe`. Each task is trained with them.
+        Of `SparseFinetuner`: `head`, `sampling_rate` or `recipe`. Each task is trained
+        with them.
     scores : {"normalised", "largest"}, default="normalised"
-        As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks [1]_. With ``"normalised"`` the
-        weights of each class in each head are centred over classes and have one length, as have the rows that reach a
-        head, and exponentials of logits are added up over tasks, without intercepts, which follow how frequent a class
-        was in a task.
+        As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks
+        [1]_. With ``"normalised"`` the weights of each class in each head are centred
+        over classes and have one length, as have the rows that reach a head, and
+        exponentials of logits are added up over tasks, without intercepts, which follow
+        how frequent a class was in a task.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
-        Whether a record is in one task, or a person may have one in each of several, whose costs then add up;
-        ``"overlapping"`` needs ``sampling_rate=1``.
+        Whether a record is in one task, or a person may have one in each of several,
+        whose costs then add up; ``"overlapping"`` needs ``sampling_rate=1``.
     unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or skip the record silently.
+        What to do with a label outside `classes`: stop without showing it, or skip the
+        record silently.
 
     Attributes
     ----------
@@ -75,20 +79,25 @@ class FilmEnsemble(NetworkClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most one record in each task; with
-    `groups` a person. Relation: add one to one task, or remove it; or that in several tasks. Released: for every task
-    the sums of clipped gradients of all steps, as by `SparseFinetuner`, at the full budget; all models in between
-    may be published. Sensitivity: as for `SparseFinetuner` for the task that holds the record, and nothing for all
-    others, which start from the public network. Public inputs: `module`, `classes`, `task_classes`, the boundaries
-    and the order of tasks, all parameters, the shape of a record. Not covered: records or persons in several tasks
-    that are called disjoint, whose costs add up; boundaries set by private counts; skipping a task because it is
-    empty; choice of parameters by private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record; with ``tasks="overlapping"`` a person with at most
+    one record in each task; with `groups` a person. Relation: add one to one task, or
+    remove it; or that in several tasks. Released: for every task the sums of clipped
+    gradients of all steps, as by `SparseFinetuner`, at the full budget; all models in
+    between may be published. Sensitivity: as for `SparseFinetuner` for the task that
+    holds the record, and nothing for all others, which start from the public network.
+    Public inputs: `module`, `classes`, `task_classes`, the boundaries and the order of
+    tasks, all parameters, the shape of a record. Not covered: records or persons in
+    several tasks that are called disjoint, whose costs add up; boundaries set by
+    private counts; skipping a task because it is empty; choice of parameters by private
+    data, timing, a changed label (two steps).
 
     References
     ----------
-    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual
+    learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A5, equation A3, with FiLM.
-    .. [2] Perez, Strub, de Vries, Dumoulin, Courville (2018), FiLM: visual reasoning with a general conditioning layer,
+    .. [2] Perez, Strub, de Vries, Dumoulin, Courville (2018), FiLM: visual reasoning
+    with a general conditioning layer,
        AAAI. Here scale and shift do not depend on the record.
     """
 
@@ -124,26 +133,39 @@ class FilmEnsemble(NetworkClassifier):
         Parameters
         ----------
         X : array-like or tensor of shape (n_records, ...)
-            Private records of the task, as the module takes them; an empty task is one, too.
+            Private records of the task, as the module takes them; an empty task is one,
+            too.
         y, groups, task_classes, partition
             As in `ContinualPrototypes.partial_fit`.
         ledger : Ledger, default=None
-            Account of the data set, charged before the first step. It cannot be charged with a `sampling_rate` below 1.
+            Account of the data set, charged before the first step. It cannot be charged
+            with a `sampling_rate` below 1.
         progress : callable, default=None
             Called with the number of steps of the task that are done.
         """
         check_values(self)
-        n, seed = getattr(self, "n_tasks_", 0), self.random_state
-        finetuner = self._finetuner(random_state=seed_of(seed, n) if n and seed is not None else seed)
+        n = getattr(self, "n_tasks_", 0)
+        seed = self.random_state
+        finetuner = self._finetuner(
+            random_state=seed_of(seed, n) if n and seed is not None else seed
+        )
         classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
-        within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
-        records = PrivateRecords(X, y, classes, self.unknown_labels, within_task, groups)
-        training = finetuner._training(records.shape, integral=records.integral, ledger=ledger)
+        within_task = partial(
+            reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels
+        )
+        records = PrivateRecords(
+            X, y, classes, self.unknown_labels, within_task, groups
+        )
+        training = finetuner._training(
+            records.shape, integral=records.integral, ledger=ledger
+        )
         finetuner.sampling_rate = training.sampling_rate
         public = self._public(finetuner, records)
         stream.refuse_partition(partition, self.tasks)
-        training.guarantee = self._of_one_task(training.guarantee, persons=groups is not None)
+        training.guarantee = self._of_one_task(
+            training.guarantee, persons=groups is not None
+        )
         module, promised = training.run(
             records,
             ledger=ledger,
@@ -157,9 +179,15 @@ class FilmEnsemble(NetworkClassifier):
         may = np.isin(np.arange(len(classes)), allowed)[:, None]
         guarantee = stream.of_tasks(promised, n + 1, self.tasks)
         if n:
-            values, may = np.concatenate([self.values_, values]), np.concatenate([self.allowed_, may], axis=1)
+            values = np.concatenate([self.values_, values])
+            may = np.concatenate([self.allowed_, may], axis=1)
             guarantee = stream.combined(self.guarantee_, guarantee, len(values))
-        self.__dict__ |= {"values_": values, "allowed_": may, "n_tasks_": n + 1, "classes_": classes}
+        self.__dict__ |= {
+            "values_": values,
+            "allowed_": may,
+            "n_tasks_": n + 1,
+            "classes_": classes,
+        }
         self.__dict__ |= {"guarantee_": guarantee, "_fitted_with": public}
         return self
 
@@ -167,7 +195,9 @@ class FilmEnsemble(NetworkClassifier):
         """Return the score of each class, of shape (n, n_classes): one pass of the network for each task."""
         check_is_fitted(self, "values_")
         records = as_inputs(X)
-        logits = (self._of_task(values).decision_function(records) for values in self.values_)
+        logits = (
+            self._of_task(values).decision_function(records) for values in self.values_
+        )
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
         return combined_scores(own, self.allowed_, len(records), self.scores)
 
@@ -175,13 +205,28 @@ class FilmEnsemble(NetworkClassifier):
         """Return what trains a task."""
         options = {} if self.options is None else self.options
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
-            raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
+            raise ParameterError(
+                f"must be a dictionary with some of {', '.join(_OPTIONS)}.",
+                parameter="options",
+            )
         if getattr(options.get("recipe"), "default_head", False):
-            raise ParameterError("default_head of a recipe is for one task; leave it out.", parameter="options")
-        options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
-        return SparseFinetuner(self.module, checked_budget(self.budget), self.classes, **options)
+            raise ParameterError(
+                "default_head of a recipe is for one task; leave it out.",
+                parameter="options",
+            )
+        options = {
+            **options,
+            "train": ("head", "norm"),
+            "unknown_labels": self.unknown_labels,
+            **further,
+        }
+        return SparseFinetuner(
+            self.module, checked_budget(self.budget), self.classes, **options
+        )
 
-    def _public(self, finetuner: SparseFinetuner, records: PrivateRecords) -> dict[str, Any]:
+    def _public(
+        self, finetuner: SparseFinetuner, records: PrivateRecords
+    ) -> dict[str, Any]:
         """Return all that must stay as it is from task to task, and compare it with the earlier ones."""
         if self.tasks == "overlapping" and float(finetuner.sampling_rate or 1.0) < 1:
             raise ParameterError(
@@ -189,8 +234,14 @@ class FilmEnsemble(NetworkClassifier):
                 "have no exact sum.",
                 parameter="tasks",
             )
-        public: dict[str, Any] = self.get_params(deep=False) | {"module": model_file.module_digest(self.module)}
-        public |= {"shape": records.shape, "integral": records.integral, "random_state": None}
+        public: dict[str, Any] = self.get_params(deep=False) | {
+            "module": model_file.module_digest(self.module)
+        }
+        public |= {
+            "shape": records.shape,
+            "integral": records.integral,
+            "random_state": None,
+        }
         for name, value in public.items() if hasattr(self, "_fitted_with") else ():
             if not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
@@ -200,13 +251,22 @@ class FilmEnsemble(NetworkClassifier):
 
     def _of_one_task(self, guarantee: Guarantee, *, persons: bool) -> Guarantee:
         """Return what the next task guarantees by itself, if all together stay within reason."""
-        guarantee = stream.of_stream(guarantee, stream.RELATIONS[self.tasks], self.tasks)
+        guarantee = stream.of_stream(
+            guarantee, stream.RELATIONS[self.tasks], self.tasks
+        )
         guarantee = of_persons(guarantee, whole=True) if persons else guarantee
-        releases = tuple(replace(one, statistic=f"{one.statistic}, of one task") for one in guarantee.releases)
-        guarantee, n = replace(guarantee, releases=releases), getattr(self, "n_tasks_", 0)
+        releases = tuple(
+            replace(one, statistic=f"{one.statistic}, of one task")
+            for one in guarantee.releases
+        )
+        guarantee = replace(guarantee, releases=releases)
+        n = getattr(self, "n_tasks_", 0)
         if n:
-            stream.check_same_promise(self.guarantee_, stream.of_tasks(guarantee, n, self.tasks))
-        # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
+            stream.check_same_promise(
+                self.guarantee_, stream.of_tasks(guarantee, n, self.tasks)
+            )
+        # A total beyond all use is refused before it is paid, and one of hardly any
+        # meaning warns.
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
         if weakness := total.weakness:
             warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
@@ -218,9 +278,15 @@ class FilmEnsemble(NetworkClassifier):
         if self.scores == "normalised":
             torch = optional("torch", "torch", "torch")
             head = model.module_.get_submodule(head_of(model.module_, model.head))
-            weights = torch.from_numpy(normalised(as_numpy(head.weight).astype(np.float64))).to(head.weight)
-            # Products of unit rows and normalised weights take the place of logits, without an intercept.
+            weights = torch.from_numpy(
+                normalised(as_numpy(head.weight).astype(np.float64))
+            ).to(head.weight)
+            # Products of unit rows and normalised weights take the place of logits,
+            # without an intercept.
             head.register_forward_hook(
-                lambda _, args, output: torch.nn.functional.normalize(args[0].to(weights), dim=-1) @ weights.T
+                lambda _, args, output: (
+                    torch.nn.functional.normalize(args[0].to(weights), dim=-1)
+                    @ weights.T
+                )
             )
         return model

@@ -41,7 +41,8 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit the probe on the task, and add its classes."""
         super().learn(measure, setting)
-        earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
+        earlier = setting.task.earlier
+        allowed = np.isin(np.arange(setting.n_classes), setting.task.allowed)
         self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
@@ -59,13 +60,15 @@ class NaiveContinual(ContinualProbe):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
-    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: as for
-    `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
-    released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
-    `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
-    private counts; skipping a task because it is empty; choice of parameters by private data, timing, a changed
-    label (two steps).
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it
+    from one. Released: for every task what `LinearProbe` releases, at the full budget;
+    all models in between may be published. Sensitivity: as for `LinearProbe` for the
+    task that holds the record, and nothing for all others: they depend on it through
+    what was released alone. Public inputs: `classes`, `task_classes`, the boundaries
+    and the order of tasks, all parameters, `public`, `n_features`. Not covered: records
+    or persons in several tasks, whose costs add up; boundaries set by private counts;
+    skipping a task because it is empty; choice of parameters by private data, timing, a
+    changed label (two steps).
     """
 
     def _start(self, setting: Setting) -> Float:
@@ -77,14 +80,16 @@ class NaiveContinual(ContinualProbe):
 class FullDataContinual(ContinualProbe):
     r"""A new linear probe of all records so far in every task; what that costs adds up.
 
-    Each `partial_fit` takes the records of its task *and of all earlier ones*, and starts from zero. After T tasks the
-    records of the first have been released T times. A reference for methods that may keep no record (Algorithm A2).
+    Each `partial_fit` takes the records of its task *and of all earlier ones*, and
+    starts from zero. After T tasks the records of the first have been released T times.
+    A reference for methods that may keep no record (Algorithm A2).
 
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
-        given, `dppl.kernel.privacy.composition.split` gives the budget of each.
+        What each model may spend. All T together cost √T times its mu, as `guarantee_`
+        states; where the total is given, `dppl.kernel.privacy.composition.split` gives
+        the budget of each.
 
     Notes
     -----
@@ -92,12 +97,14 @@ class FullDataContinual(ContinualProbe):
     as its file, and one that was loaded goes on. `task_classes` names the classes of all records that are handed in,
     and there is no `partition` of a ledger.
 
-    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
-    tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
-    published. Sensitivity: as for `LinearProbe` in each task, so after T tasks mu is √T times the mu of one.
-    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
-    `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
-    private counts; skipping a task because it is empty; choice of parameters by private data, timing, a changed
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it,
+    and with it from what all later tasks are given. Released: for every task what
+    `LinearProbe` releases, at the full budget; all models may be published.
+    Sensitivity: as for `LinearProbe` in each task, so after T tasks mu is √T times the
+    mu of one. Public inputs: `classes`, `task_classes`, the boundaries and the order of
+    tasks, all parameters, `public`, `n_features`. Not covered: several records of one
+    person, in one task or in different ones; boundaries set by private counts; skipping
+    a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).
     """
 

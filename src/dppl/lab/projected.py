@@ -32,10 +32,14 @@ from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
 Head: TypeAlias = Literal["mean", "public"]
-_HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
+_HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {
+    "mean": MeanPrototypes,
+    "public": PublicPrototypes,
+}
 # Percentage of the projection's budget for the prototypes that it is trained with.
 _FIRST_PERCENT = 25
-# Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
+# Squared distances of unit rows are at most 4, too few for a softmax to be sure of
+# anything.
 _TEMPERATURE = 20.0
 
 
@@ -43,32 +47,36 @@ _TEMPERATURE = 20.0
 class ProjectedPrototypes(EmbeddingClassifier):
     r"""Prototypes of rows that a privately trained linear layer has projected.
 
-    DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
-    clips the gradient of each query, which bounds what a query adds but not what a *support* record does: that moves
-    its class's prototype, and with it the gradients of all queries. Here noisy class sums are released first, and the
-    layer is trained towards them. Prototypes then are public, every record is a query only, and its gradient is clipped
-    by itself.
+    DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and
+    finds that it does not help. It clips the gradient of each query, which bounds what
+    a query adds but not what a *support* record does: that moves its class's prototype,
+    and with it the gradients of all queries. Here noisy class sums are released first,
+    and the layer is trained towards them. Prototypes then are public, every record is a
+    query only, and its gradient is clipped by itself.
 
     The classifier is `MeanPrototypes` or `PublicPrototypes` on the projected rows.
 
     Parameters
     ----------
     head : {"mean", "public"}, default="mean"
-        What the prototypes are: noisy class sums, or public rows, which are projected too and which `fit` needs as
-        `public`.
+        What the prototypes are: noisy class sums, or public rows, which are projected
+        too and which `fit` needs as `public`.
     share : float, default=0.5
-        Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
-        that are released first.
+        Share of the budget, in squares of mu, for the projection (the paper's s). A
+        quarter of it is for the prototypes that are released first.
     n_components : int, default=None
-        Dimensions of the projected rows (the paper's d_p), at most the embedding's. None keeps these.
+        Dimensions of the projected rows (the paper's d_p), at most the embedding's.
+        None keeps these.
     steps : int, default=20
-        Number of gradient steps; each gets the same share. The first is a fifth of the projection's own length at the
-        start, and later ones are shorter, down to nothing along a line.
+        Number of gradient steps; each gets the same share. The first is a fifth of the
+        projection's own length at the start, and later ones are shorter, down to
+        nothing along a line.
 
     Attributes
     ----------
     projection_ : ndarray of shape (n_components, dim), int16
-        The released projection, on a grid whose unit is not kept, since only directions of projected rows are used.
+        The released projection, on a grid whose unit is not kept, since only directions
+        of projected rows are used.
     prototypes_ : ndarray of shape (n_classes, n_components), float64, or (n_classes, 1, n_components), int8
         What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
     public_indices_, public_ids_
@@ -79,17 +87,20 @@ class ProjectedPrototypes(EmbeddingClassifier):
     Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
     gradient with respect to the logits' weights, to residuals of length 1, and steps have a fixed length.
 
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
-    gradients with respect to the logits' weights and offsets, and then what the head releases. Sensitivity: s of the
-    class sums, where s = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the
-    constant coordinate; for the head, in the projected space. The projection, and the steps, follow from earlier
-    releases, so squares of mu add. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered:
-    choice of parameters by private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    class sums and all sums of record gradients with respect to the logits' weights and
+    offsets, and then what the head releases. Sensitivity: s of the class sums, where s
+    = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b
+    being the constant coordinate; for the head, in the projected space. The projection,
+    and the steps, follow from earlier releases, so squares of mu add. Public inputs:
+    `classes`, all parameters, `public`, `n_features`. Not covered: choice of parameters
+    by private data, timing, a changed label (two steps).
 
     References
     ----------
     .. [1] DPPL-v1 (arXiv:2406.08039), appendix C.5, equations (8) to (12).
-    .. [2] Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning, arXiv:1703.05175.
+    .. [2] Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning,
+    arXiv:1703.05175.
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
@@ -102,7 +113,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
     share: Share = 0.5
     n_components: Count | None = None
     steps: Count = 20
-    learning_rate: float = field(default=0.2, init=False)  # the first step, in lengths of the first projection
+    learning_rate: float = field(
+        default=0.2, init=False
+    )  # the first step, in lengths of the first projection
 
     _RELEASED = "prototypes_"
     has_similarity = False  # prototypes are projected
@@ -123,13 +136,21 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     def _start(self, lattice: Lattice) -> Float:
         """Return the first projection: coordinates of a public rotation, at the temperature of the loss."""
-        axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
+        axes = (
+            np.eye(lattice.dim)
+            if self.n_components is None
+            else rotate(np.eye(lattice.dim), 0)
+        )
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
-    def prepare(self, setting: Setting) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
+    def prepare(
+        self, setting: Setting
+    ) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
         """Set up the prototypes after the projection; bounds of similarities are from public rows at the start."""
         if self.head == "public" and setting.public.rows is None:
-            raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
+            raise InputError(
+                "head='public' selects among public rows; give public=PublicData(rows)."
+            )
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
         head = _HEADS[self.head](self.budget, self.classes)
         inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
@@ -137,17 +158,24 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
-        lattice, n_classes, rest = setting.lattice, setting.n_classes, 100 * (1 - self.share)
+        lattice = setting.lattice
+        n_classes = setting.n_classes
+        rest = 100 * (1 - self.share)
         head, inner = setting.prepared
-        # The head's queries read projected rows and share what the training leaves of the budget.
+        # The head's queries read projected rows and share what the training leaves of
+        # the budget.
         projected = {
             name: replace(one, query=Projected(one.query, lattice), percent=rest)
             for name, one in head.measurements(inner).items()
         }
         gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
         return {
-            "first": Measurement(ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share),
-            "gradients": Measurement(gradients, (100 - _FIRST_PERCENT) * self.share, self.steps),
+            "first": Measurement(
+                ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share
+            ),
+            "gradients": Measurement(
+                gradients, (100 - _FIRST_PERCENT) * self.share, self.steps
+            ),
             **projected,
         }
 
@@ -161,13 +189,16 @@ class ProjectedPrototypes(EmbeddingClassifier):
         head.learn(measure.at(projection=projection), inner)
         self.prototypes_ = head.prototypes_
         if isinstance(head, PublicPrototypes):
-            self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_
+            self.public_indices_ = head.public_indices_
+            self.public_ids_ = head.public_ids_
 
     def _inner(self, setting: Setting, projection: IntegerProjection) -> Setting:
         """Return the setting of the head: rows that are projected, and public ones where it selects some."""
         public = PublicValues()
         if self.head == "public" and setting.public.rows is not None:
-            public = PublicValues(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
+            public = PublicValues(
+                ProjectedRows(setting.public.rows, setting.lattice, projection.steps)
+            )
         width = len(projection.steps)
         return replace(setting, n_features=width, lattice=Lattice(width), public=public)
 
@@ -181,19 +212,30 @@ class ProjectedPrototypes(EmbeddingClassifier):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
             noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets)
             direction, _ = loss.chained(noisy)
-            # Only the direction counts: noise makes the length of a gradient say little.
+            # Only the direction counts: noise makes the length of a gradient say
+            # little.
             norm = float(np.linalg.norm(direction))
             if norm > 0:
-                length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(start))
+                length = (
+                    self.learning_rate
+                    * (1 - step / self.steps)
+                    * float(np.linalg.norm(start))
+                )
                 weights = np.asarray(weights + length / norm * direction)
         return weights
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
-        width, n_classes = self._width(self.lattice_), len(self.classes_)
-        projection: dict[str, tuple[type, tuple[int, ...]]] = {"projection": (np.int16, (width, self.lattice_.dim))}
+        width = self._width(self.lattice_)
+        n_classes = len(self.classes_)
+        projection: dict[str, tuple[type, tuple[int, ...]]] = {
+            "projection": (np.int16, (width, self.lattice_.dim))
+        }
         if self.head == "mean":
             return {**projection, "prototypes": (np.float64, (n_classes, width))}
-        chosen = {"prototypes": (np.int8, (n_classes, 1, width)), "public_indices": (np.int64, (n_classes, 1))}
+        chosen = {
+            "prototypes": (np.int8, (n_classes, 1, width)),
+            "public_indices": (np.int64, (n_classes, 1)),
+        }
         return {**projection, **chosen}
 
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
@@ -206,9 +248,16 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _class_scores(self, features: Float32) -> Float:
         projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
         directions = unit_directions(self.prototypes_.reshape(len(self.classes_), -1))
-        return Lattice(len(self.projection_)).features(projected).astype(np.float64) @ directions.T
+        return (
+            Lattice(len(self.projection_)).features(projected).astype(np.float64)
+            @ directions.T
+        )
 
     def _sharpness(self) -> float:
         scale = float(Lattice(len(self.projection_)).scale)
-        variance = noise_variance(self.guarantee_, scale) if self.head == "mean" else 0.0
-        return cosine_sharpness(self.prototypes_.reshape(len(self.classes_), -1), variance)
+        variance = (
+            noise_variance(self.guarantee_, scale) if self.head == "mean" else 0.0
+        )
+        return cosine_sharpness(
+            self.prototypes_.reshape(len(self.classes_), -1), variance
+        )

@@ -25,10 +25,14 @@ Found: TypeAlias = Literal["yes", "in part", "no"]
 Describe: TypeAlias = Literal["none", "names"]
 
 # Numbers of features of encoders that dppl knows by name.
-FEATURES = {"minilm": 384, "all-MiniLM-L6-v2": 384} | {name: preset.dimension for name, preset in PRESETS.items()}
+FEATURES = {"minilm": 384, "all-MiniLM-L6-v2": 384} | {
+    name: preset.dimension for name, preset in PRESETS.items()
+}
 # Shares of what could be learnt of a class without noise.
-FOUND, FOUND_IN_PART = 0.5, 0.2
-# Records of a class times mu from which training weights of a network of images gained (docs/finetune.md).
+FOUND = 0.5
+FOUND_IN_PART = 0.2
+# Records of a class times mu from which training weights of a network of images gained
+# (docs/finetune.md).
 WORTH_TRAINING = 100
 _ROWS = 6
 _MOST_RECORDS = 10**12
@@ -46,7 +50,8 @@ class ClassExpectation:
     recall: float  # share of its records that get its name
     low: float
     high: float
-    # "yes", "in part" or "no": at least half, at least a fifth, or less of what could be learnt of it without noise
+    # "yes", "in part" or "no": at least half, at least a fifth, or less of what could
+    # be learnt of it without noise
     found: Found
 
 
@@ -81,26 +86,37 @@ class BudgetPlan:
     balanced_accuracy: float
     low: float
     high: float
-    classes: tuple[ClassExpectation, ...]  # at most six sizes, from the smallest class to the largest
-    needed: int | None  # about how many records a class needs to be found; None if no number is enough
+    classes: tuple[
+        ClassExpectation, ...
+    ]  # at most six sizes, from the smallest class to the largest
+    needed: (
+        int | None
+    )  # about how many records a class needs to be found; None if no number is enough
     twice_the_budget: Gain
     twice_the_records: Gain
     describe: Describe  # what the fit starts from
-    # Without names of classes, or with them, whichever the plan is not for; None where that makes no difference.
+    # Without names of classes, or with them, whichever the plan is not for; None where
+    # that makes no difference.
     otherwise: Gain | None
     n_holders: int  # institutions that hold the records
-    # Of several institutions: with all records in one place, and at one of them, of even size, alone.
+    # Of several institutions: with all records in one place, and at one of them, of
+    # even size, alone.
     one_place: Gain | None
     alone: Gain | None
-    # Whether weights of a network of images are worth training; None for texts, and for a pure budget, which the noise
-    # of a training cannot spend.
+    # Whether weights of a network of images are worth training; None for texts, and for
+    # a pure budget, which the noise of a training cannot spend.
     train: bool | None
-    cost: Mapping[str, float] = field(hash=False)  # of a ledger: mu and rho, and epsilon of a pure budget
+    cost: Mapping[str, float] = field(
+        hash=False
+    )  # of a ledger: mu and rho, and epsilon of a pure budget
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
         budget = {"notion": self.budget.notion, **self.budget.to_dict()}
-        content = {name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()}
+        content = {
+            name: list(one) if isinstance(one, tuple) else one
+            for name, one in asdict(self).items()
+        }
         return {**content, "budget": budget, "sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
@@ -109,7 +125,9 @@ class BudgetPlan:
         if self.ceiling is not None:
             source = f"where {self.ceiling:g} is reached without privacy"
         why = "the default for this budget" if self.is_default else "as named"
-        cost = ", ".join(f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items())
+        cost = ", ".join(
+            f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items()
+        )
         name, value = next(iter(self.cost.items()))
         # Squares of mu add up, and so do rho and epsilon themselves.
         four = rounded_up(value * (2 if name == "mu" else 4), 4)
@@ -159,7 +177,11 @@ class BudgetPlan:
         if self.needed is None:
             rest = "no number of records is enough"
         elif one.found == "yes":
-            rest = "one is enough" if self.needed == 1 else f"about {self.needed} are enough"
+            rest = (
+                "one is enough"
+                if self.needed == 1
+                else f"about {self.needed} are enough"
+            )
         else:
             rest = f"it takes about {self.needed}"
         return (
@@ -185,8 +207,9 @@ def plan_budget(
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
 
-    Sizes are assumed to fall in equal ratios from the largest class to the smallest. A model of signal over noise turns
-    them into recalls; docs/planning.md says how it was fitted, and how far it was off on other data sets.
+    Sizes are assumed to fall in equal ratios from the largest class to the smallest. A
+    model of signal over noise turns them into recalls; docs/planning.md says how it was
+    fitted, and how far it was off on other data sets.
 
     Parameters
     ----------
@@ -197,21 +220,26 @@ def plan_budget(
     n_records : int
         A guess of the number of records, at least one per class.
     smallest : int, default=None
-        A guess of the number of records of the rarest class. None assumes that all classes are equally frequent.
+        A guess of the number of records of the rarest class. None assumes that all
+        classes are equally frequent.
     n_features : int, default=None
         Width of the embeddings. Needed without `encoder`.
     encoder : str, default=None
         Name of an encoder whose width dppl knows.
     n_public : int, default=0
-        Unlabelled public rows that the fit may use; fewer than features count as none for "softmax".
+        Unlabelled public rows that the fit may use; fewer than features count as none
+        for "softmax".
     method : {"auto", "softmax", "mean", "public"}, default="auto"
         As in `dppl fit`; "auto" is the default method for the budget.
     ceiling : float, default=None
-        Balanced accuracy that such data reach without privacy, from public sources. Narrows the range.
+        Balanced accuracy that such data reach without privacy, from public sources.
+        Narrows the range.
     describe : {"none", "names"}, default="none"
-        Whether the fit starts from the names of the classes, as `dppl train` does with texts.
+        Whether the fit starts from the names of the classes, as `dppl train` does with
+        texts.
     n_holders : int, default=1
-        Institutions that hold the records and answer with their own noise (`dppl.federation`); `n_records` is for all.
+        Institutions that hold the records and answer with their own noise
+        (`dppl.federation`); `n_records` is for all.
 
     Raises
     ------
@@ -220,8 +248,9 @@ def plan_budget(
 
     Notes
     -----
-    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no private record is read. Public
-    inputs: all. Not covered: a number that was counted in private records; guess it.
+    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no
+    private record is read. Public inputs: all. Not covered: a number that was counted
+    in private records; guess it.
 
     Examples
     --------
@@ -233,47 +262,80 @@ def plan_budget(
     if n_features is not None:
         _validate.positive_integer(n_features=n_features)
     if encoder is not None:
-        _validate.one_of(FEATURES, "for another, give its width, as in n_features=768", encoder=encoder)
+        _validate.one_of(
+            FEATURES,
+            "for another, give its width, as in n_features=768",
+            encoder=encoder,
+        )
     width = n_features if encoder is None else FEATURES[encoder]
     if width is None:
-        raise ParameterError("must be given, or a known encoder such as encoder='minilm'.", parameter="n_features")
+        raise ParameterError(
+            "must be given, or a known encoder such as encoder='minilm'.",
+            parameter="n_features",
+        )
     if n_features not in (None, width):
         raise ParameterError(
-            f"must be {width}, as of {encoder}, or left out; got {n_features}.", parameter="n_features"
+            f"must be {width}, as of {encoder}, or left out; got {n_features}.",
+            parameter="n_features",
         )
     n_features = int(width)
-    _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
+    _validate.positive_integer(
+        n_classes=n_classes,
+        n_records=n_records,
+        smallest=1 if smallest is None else smallest,
+    )
     _validate.positive_integer(n_public=n_public or 1, n_holders=n_holders)
     least = n_classes * (smallest or 1)
-    for name, value, bound in (("n_classes", n_classes, 2), ("n_records", n_records, least)):
+    for name, value, bound in (
+        ("n_classes", n_classes, 2),
+        ("n_records", n_records, least),
+    ):
         if value < bound:
-            raise ParameterError(f"must be at least {bound}; got {value!r}.", parameter=name)
+            raise ParameterError(
+                f"must be at least {bound}; got {value!r}.", parameter=name
+            )
     if ceiling is not None:
         _validate.open_unit(ceiling=ceiling)
         if ceiling <= 1 / n_classes:
-            raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
+            raise ParameterError(
+                f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.",
+                parameter="ceiling",
+            )
     _validate.one_of(("auto", *BY_METHOD), method=method)
     _validate.one_of(get_args(Describe), describe=describe)
     if method == "multilabel":
-        raise ParameterError("must be of one label a record: nothing was measured for several.", parameter="method")
+        raise ParameterError(
+            "must be of one label a record: nothing was measured for several.",
+            parameter="method",
+        )
     chosen = method_for(budget) if method == "auto" else method
     if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
         raise BudgetError(
             f"pure DP cannot be spent by {chosen}, whose noise is Gaussian; add a delta, or choose the method public."
         )
     if chosen == "public" and not n_public:
-        raise ParameterError("must be above 0 for a method that selects public rows; got 0.", parameter="n_public")
+        raise ParameterError(
+            "must be above 0 for a method that selects public rows; got 0.",
+            parameter="n_public",
+        )
     if n_holders > 1 and chosen == "public":
-        raise ParameterError("above 1 is for methods that ask for sums, not selections.", parameter="n_holders")
+        raise ParameterError(
+            "above 1 is for methods that ask for sums, not selections.",
+            parameter="n_holders",
+        )
     if describe == "names" and chosen != "softmax":
-        raise ParameterError("names goes with the method softmax; leave it out.", parameter="describe")
+        raise ParameterError(
+            "names goes with the method softmax; leave it out.", parameter="describe"
+        )
     n_records, smallest = int(n_records), int(smallest or n_records // n_classes)
     sizes = class_sizes(n_classes, n_records, smallest)
     public = chosen == "public" or (chosen == "softmax" and n_public >= n_features)
     laws = {"none": LAWS[chosen, public], "names": NAMED[public]}
     setting = _Setting(
         law=laws[describe],
-        s=model.usual_hardness() if ceiling is None else model.hardness(ceiling, n_classes),
+        s=model.usual_hardness()
+        if ceiling is None
+        else model.hardness(ceiling, n_classes),
         n_classes=n_classes,
         n_features=n_features,
         # The noise of so many institutions adds up.
@@ -282,17 +344,21 @@ def plan_budget(
     whole = replace(setting, spend=model.spend(chosen, budget))
     factor = setting.law.wide if ceiling is None else setting.law.spread
     other = replace(setting, law=laws["names" if describe == "none" else "none"])
-    # What a ledger is charged follows from the measurements that a fit declares; a pure cost stands first where it is
-    # paid.
+    # What a ledger is charged follows from the measurements that a fit declares; a pure
+    # cost stands first where it is paid.
     pool = PublicData(np.eye(1, n_features)) if chosen == "public" else None
-    estimator: Any = BY_METHOD[chosen].load()(budget, classes=range(n_classes), public=pool)
+    estimator: Any = BY_METHOD[chosen].load()(
+        budget, classes=range(n_classes), public=pool
+    )
     costs = estimator.plan(n_features).guarantee.costs()
     pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
     # Twice the budget is twice its first parameter; delta stays.
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
     texts = describe == "names" or (encoder is not None and encoder not in PRESETS)
-    shown = np.unique(np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int))
+    shown = np.unique(
+        np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int)
+    )
     return BudgetPlan(
         budget=budget,
         method=chosen,
@@ -306,16 +372,22 @@ def plan_budget(
         balanced_accuracy=setting.balanced(sizes),
         low=setting.balanced(sizes, factor),
         high=setting.balanced(sizes, 1 / factor),
-        classes=tuple(setting.expectation(int(n), float(sizes.mean()), factor) for n in shown),
+        classes=tuple(
+            setting.expectation(int(n), float(sizes.mean()), factor) for n in shown
+        ),
         needed=setting.needed(sizes),
-        twice_the_budget=replace(setting, spend=model.spend(chosen, twice) / math.sqrt(n_holders)).gain(sizes),
+        twice_the_budget=replace(
+            setting, spend=model.spend(chosen, twice) / math.sqrt(n_holders)
+        ).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
         otherwise=other.gain(sizes) if chosen == "softmax" else None,
         n_holders=int(n_holders),
         one_place=whole.gain(sizes) if n_holders > 1 else None,
         alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
-        train=None if texts or isinstance(budget, PureDP) else is_worth_training(budget, n_classes, n_records),
+        train=None
+        if texts or isinstance(budget, PureDP)
+        else is_worth_training(budget, n_classes, n_records),
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
 
@@ -336,8 +408,9 @@ def is_worth_training(budget: Budget, n_classes: int, n_records: float) -> bool:
 
     Notes
     -----
-    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no private record is read. Public
-    inputs: all. Not covered: a number that was counted in private records; guess it.
+    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no
+    private record is read. Public inputs: all. Not covered: a number that was counted
+    in private records; guess it.
     """
     strength = n_records / n_classes * budget.gaussian_allowance().mu
     return strength >= WORTH_TRAINING
@@ -348,7 +421,11 @@ def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
     if smallest == n_records // n_classes:
         return np.full(n_classes, n_records / n_classes)
     places = np.linspace(0, 1, n_classes)
-    ratio = brentq(lambda log: smallest * np.exp(log * places).sum() - n_records, 0, math.log(n_records / smallest))
+    ratio = brentq(
+        lambda log: smallest * np.exp(log * places).sum() - n_records,
+        0,
+        math.log(n_records / smallest),
+    )
     return np.asarray(smallest * np.exp(ratio * places))
 
 
@@ -363,10 +440,14 @@ class _Setting:
     spend: float
 
     def variance(self, sizes: ArrayLike, mean: float) -> Float:
-        return model.variance(self.law, self.s, sizes, mean, self.n_features, self.spend)
+        return model.variance(
+            self.law, self.s, sizes, mean, self.n_features, self.spend
+        )
 
     def recalls(self, sizes: ArrayLike, mean: float, factor: float = 1.0) -> Float:
-        return model.recall(1 / np.sqrt(factor * self.variance(sizes, mean)), self.n_classes)
+        return model.recall(
+            1 / np.sqrt(factor * self.variance(sizes, mean)), self.n_classes
+        )
 
     def balanced(self, sizes: Float, factor: float = 1.0) -> float:
         return float(self.recalls(sizes, sizes.mean(), factor).mean())
@@ -376,10 +457,16 @@ class _Setting:
 
     def expectation(self, size: int, mean: float, factor: float) -> ClassExpectation:
         recall = float(self.recalls(size, mean))
-        low, high = model.recall_range(self.variance(size, mean), self.n_classes, factor)
+        low, high = model.recall_range(
+            self.variance(size, mean), self.n_classes, factor
+        )
         share = self.share(recall)
-        found: Found = "yes" if share >= FOUND else "in part" if share >= FOUND_IN_PART else "no"
-        return ClassExpectation(size=size, recall=recall, low=float(low), high=float(high), found=found)
+        found: Found = (
+            "yes" if share >= FOUND else "in part" if share >= FOUND_IN_PART else "no"
+        )
+        return ClassExpectation(
+            size=size, recall=recall, low=float(low), high=float(high), found=found
+        )
 
     def gain(self, sizes: Float) -> Gain:
         smallest = float(self.recalls(sizes[:1], float(sizes.mean()))[0])
@@ -390,7 +477,9 @@ class _Setting:
 
         def excess(log: float) -> float:
             n = math.exp(log)
-            return self.share(float(self.recalls(n, max(n, float(sizes.mean()))))) - FOUND
+            return (
+                self.share(float(self.recalls(n, max(n, float(sizes.mean()))))) - FOUND
+            )
 
         most = math.log(_MOST_RECORDS)
         if excess(0) >= 0:

@@ -7,7 +7,8 @@ import numpy as np
 from dppl._types import Array, Float32
 from dppl.kernel.privacy import Guarantee
 
-# Cosines times this are logits, where prototypes of unit length are orthogonal and noise is small.
+# Cosines times this are logits, where prototypes of unit length are orthogonal and
+# noise is small.
 SHARPNESS = 20.0
 # Share of signal in sums at which noise takes about a third off the logits.
 _HALF_HIDDEN = 0.1
@@ -25,14 +26,18 @@ def unit_directions(prototypes: Array) -> Float32:
 def cosine_sharpness(prototypes: Array, variances: Array | float = 0.0) -> float:
     """Return what turns cosines with prototypes into logits, from released values alone; greater than 0.
 
-    It grows as prototypes come closer, whose cosines with a row differ little then, and shrinks with their noise.
+    It grows as prototypes come closer, whose cosines with a row differ little then, and
+    shrinks with their noise.
     """
     wide = np.asarray(prototypes, np.float64)
     squared = np.square(wide).sum(axis=1)
-    noise = np.asarray(variances) * wide.shape[1] / np.where(squared > 0, squared, np.inf)
+    noise = (
+        np.asarray(variances) * wide.shape[1] / np.where(squared > 0, squared, np.inf)
+    )
     signal = max(float((1 - np.minimum(noise, 1.0)).mean()), _LEAST)
     # 1 minus the mean cosine of two different prototypes.
-    n_classes, spread = len(wide), 1.0
+    n_classes = len(wide)
+    spread = 1.0
     if n_classes > 1:
         directions = unit_directions(wide).astype(np.float64)
         cosines = np.square(directions.sum(axis=0)).sum() - np.square(directions).sum()

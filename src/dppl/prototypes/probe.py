@@ -17,7 +17,8 @@ from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.prototypes._softmax import SIZE_PERCENT, measured_size
 
-# Where noise does not bound the default step, this is the step, in units of the number of classes.
+# Where noise does not bound the default step, this is the step, in units of the number
+# of classes.
 _LARGEST_STEP = 4.0
 
 
@@ -30,16 +31,20 @@ class GradientClassifier(Classifier):
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
-        Step along the mean gradient, in units of the number of classes (the inverse curvature of the loss at the
-        start). None is as long as the noise of all steps moves a logit by a standard deviation of 1.5 (0.6 of
-        `AdaMix`, if all are clipped as the first), and at most 4.
+        Step along the mean gradient, in units of the number of classes (the inverse
+        curvature of the loss at the start). None is as long as the noise of all steps
+        moves a logit by a standard deviation of 1.5 (0.6 of `AdaMix`, if all are
+        clipped as the first), and at most 4.
     """
 
     steps: Count = 40
     learning_rate: Positive | None = None
-    momentum: float = field(default=0.9, init=False)  # share of the velocity that the next step keeps (Polyak 1964)
+    momentum: float = field(
+        default=0.9, init=False
+    )  # share of the velocity that the next step keeps (Polyak 1964)
 
-    # With the default step, the noise of all steps moves a logit by this standard deviation.
+    # With the default step, the noise of all steps moves a logit by this standard
+    # deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
@@ -53,13 +58,19 @@ class GradientClassifier(Classifier):
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.
 
-        A gradient is divided by `n_records`; `noise_std` is of one step, in units of the residual's clipping norm
-        and unit rows.
+        A gradient is divided by `n_records`; `noise_std` is of one step, in units of
+        the residual's clipping norm and unit rows.
         """
         n_classes = len(self.classes_)
         if self.learning_rate is not None:
             return self.learning_rate * n_classes
-        noise = noise_std * math.sqrt(self.steps) * n_classes / n_records / (1 - self.momentum)
+        noise = (
+            noise_std
+            * math.sqrt(self.steps)
+            * n_classes
+            / n_records
+            / (1 - self.momentum)
+        )
         return n_classes * min(_LARGEST_STEP, self._NOISE_OF_LOGIT / noise)
 
 
@@ -67,35 +78,42 @@ class GradientClassifier(Classifier):
 class LinearProbe(GradientClassifier):
     r"""Softmax regression by differentially private gradient descent.
 
-    Every step sums the records' gradients, their residuals clipped, adds Gaussian noise, and moves the weights
-    with momentum. By default all records take part in every step and the sums are exact integers; that is the
-    comparison of the DPPL papers. With `sampling_rate` below 1 each step sees a Poisson sample (DP-SGD).
+    Every step sums the records' gradients, their residuals clipped, adds Gaussian
+    noise, and moves the weights with momentum. By default all records take part in
+    every step and the sums are exact integers; that is the comparison of the DPPL
+    papers. With `sampling_rate` below 1 each step sees a Poisson sample (DP-SGD).
 
     Parameters
     ----------
     clip : float, default=1.0
-        Longest residual (one-hot label minus probabilities, at most √2) that keeps its length, and so the longest
-        gradient.
+        Longest residual (one-hot label minus probabilities, at most √2) that keeps its
+        length, and so the longest gradient.
     sampling_rate : float, default=1.0
-        Probability with which a record takes part in a step. Below 1 the budget is an ApproxDP.
+        Probability with which a record takes part in a step. Below 1 the budget is an
+        ApproxDP.
     batch_size : float, default=None
-        A public number to divide the sums of a step by: the expected size of a sample. None releases the number of
-        records, for a hundredth of the budget; needed with `sampling_rate` below 1. Never take it from the private
-        data.
+        A public number to divide the sums of a step by: the expected size of a sample.
+        None releases the number of records, for a hundredth of the budget; needed with
+        `sampling_rate` below 1. Never take it from the private data.
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the gradients of all steps and,
-    without `batch_size`, the number of records; `coef_` is computed from those. Sensitivity: 2²⁰·s in L2 over the whole
-    gradient of a step, where s = 127·√dim/4 lattice steps; 1 for the number of records. A step's gradient depends on
-    earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
-    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label (two steps).
-    With `sampling_rate` below 1 the cost is accounted by privacy loss distributions, in (epsilon, delta) only.
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    gradients of all steps and, without `batch_size`, the number of records; `coef_` is
+    computed from those. Sensitivity: 2²⁰·s in L2 over the whole gradient of a step,
+    where s = 127·√dim/4 lattice steps; 1 for the number of records. A step's gradient
+    depends on earlier ones only through what they released, so squares of mu add.
+    Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered:
+    choice of parameters by private data, timing, a changed label (two steps). With
+    `sampling_rate` below 1 the cost is accounted by privacy loss distributions, in
+    (epsilon, delta) only.
 
     References
     ----------
-    .. [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
-    .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: full-batch linear probing as comparison.
+    .. [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016),
+    arXiv:1607.00133, Algorithm 1.
+    .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: full-batch linear
+    probing as comparison.
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
@@ -118,7 +136,9 @@ class LinearProbe(GradientClassifier):
         """Declare a gradient for each step and, unless a public number takes its place, the number of records."""
         if self.batch_size is None:
             return super().measurements(setting)
-        gradients = SoftmaxGradients(setting.lattice, setting.n_classes, sampling_rate=self.sampling_rate)
+        gradients = SoftmaxGradients(
+            setting.lattice, setting.n_classes, sampling_rate=self.sampling_rate
+        )
         return {"gradients": Measurement(gradients, times=self.steps)}
 
     def learn(self, measure: Measure, setting: Setting) -> None:

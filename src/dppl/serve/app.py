@@ -48,27 +48,40 @@ class _Service:
         self.models = {served.about.name: served for served in models}
         if len(self.models) < max(1, len(models)):
             raise ParameterError("models must have different names; rename a file.")
-        self.request = request_model(limits.items, [s.about.features for s in models if s.about.features is not None])
+        self.request = request_model(
+            limits.items,
+            [s.about.features for s in models if s.about.features is not None],
+        )
         self.limits = limits
         self._slots = asyncio.Semaphore(limits.requests)
-        # One thread for each prediction that may run: most of its time it waits for the encoder.
+        # One thread for each prediction that may run: most of its time it waits for the
+        # encoder.
         self._threads = ThreadPoolExecutor(limits.requests, "dppl-predict")
-        encoders = {name: served.encoder for name, served in self.models.items() if served.encoder is not None}
-        self._batches = {name: Batches(encoder, limits.items) for name, encoder in encoders.items()}
+        encoders = {
+            name: served.encoder
+            for name, served in self.models.items()
+            if served.encoder is not None
+        }
+        self._batches = {
+            name: Batches(encoder, limits.items) for name, encoder in encoders.items()
+        }
 
     def model(self, name: str | None) -> Served:
         """Return a model by name; None is the only one."""
         if name is None and len(self.models) == 1:
             (name,) = self.models
         if name not in self.models:
-            raise RequestError(404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}.")
+            raise RequestError(
+                404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}."
+            )
         return self.models[name]
 
     async def answer(self, request: Request) -> bytes:
         """Answer a request for predictions as JSON, within the limits of time and number."""
         if self._slots.locked():
             raise _busy("Too many predictions are running; ask again later.")
-        body, deadline = None, monotonic() + self.limits.seconds
+        body = None
+        deadline = monotonic() + self.limits.seconds
         try:
             async with self._slots, asyncio.timeout(self.limits.seconds):
                 body = await self._body(request)
@@ -76,19 +89,34 @@ class _Service:
                 return await run(self._threads, self._predict, request, body, deadline)
         except TimeoutError:
             if body is None:
-                raise RequestError(408, "slow_body", "The body took too long.") from None
-            raise _busy("The prediction took too long; send fewer items, or ask again later.") from None
+                raise RequestError(
+                    408, "slow_body", "The body took too long."
+                ) from None
+            raise _busy(
+                "The prediction took too long; send fewer items, or ask again later."
+            ) from None
         except MemoryError:
-            raise _busy("There is not enough memory now; send fewer items, or ask again later.") from None
+            raise _busy(
+                "There is not enough memory now; send fewer items, or ask again later."
+            ) from None
 
     async def _body(self, request: Request) -> bytes:
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RequestError(415, "other_type", "Send application/json; images go in as base64.")
-        limit, size, parts = self.limits.body_bytes, 0, []
+        if (
+            request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            != "application/json"
+        ):
+            raise RequestError(
+                415, "other_type", "Send application/json; images go in as base64."
+            )
+        limit = self.limits.body_bytes
+        size = 0
+        parts = []
         async for part in request.stream():
             size += len(part)
             if size > limit:
-                raise RequestError(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
+                raise RequestError(
+                    413, "too_many_bytes", f"A body may have {limit} bytes at most."
+                )
             parts.append(part)
         return b"".join(parts)
 
@@ -96,16 +124,26 @@ class _Service:
         """Read a body and return `Predictions` as JSON; in a thread, because all of it keeps a processor busy."""
         asked = read_json(self.request, body, self.limits.items)
         served = self.model(asked.model)
-        name, width = served.about.name, served.about.features
+        name = served.about.name
+        width = served.about.features
         (kind,) = asked.model_fields_set.intersection(KINDS)
         items: list[Any] = getattr(asked, kind)
         request.scope["dppl"].update(model=name, kind=kind, items=len(items))
         if kind not in served.about.takes:
-            raise RequestError(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
-        least, reasons = served.least_of(asked), dict[int, str]()
+            raise RequestError(
+                422,
+                "other_kind",
+                f"This model takes {' or '.join(served.about.takes)}.",
+            )
+        least = served.least_of(asked)
+        reasons = dict[int, str]()
         if kind == "embeddings":
             if any(len(row) != width for row in items):
-                raise RequestError(422, "wrong_width", f"An embedding of this model has {width} numbers.")
+                raise RequestError(
+                    422,
+                    "wrong_width",
+                    f"An embedding of this model has {width} numbers.",
+                )
             rows = list(np.array(items, np.float64))
         else:
             rows, reasons = self._embed(served, items, deadline)
@@ -115,11 +153,16 @@ class _Service:
             else served.prediction(row, asked.top, asked.probabilities, least)
             for place, row in enumerate(rows)
         ]
-        return Predictions(model=name, predictions=predictions).model_dump_json().encode()
+        return (
+            Predictions(model=name, predictions=predictions).model_dump_json().encode()
+        )
 
-    def _embed(self, served: Served, items: list[Any], deadline: float) -> tuple[list[Any], dict[int, str]]:
+    def _embed(
+        self, served: Served, items: list[Any], deadline: float
+    ) -> tuple[list[Any], dict[int, str]]:
         """Return the row of each item, None where it has none, and the reasons by position."""
-        usable, reasons = [], {}
+        usable = []
+        reasons = {}
         for place, item in enumerate(items):
             if monotonic() > deadline:
                 raise TimeoutError
@@ -129,7 +172,9 @@ class _Service:
             else:
                 reasons[place] = reason
         embedded = iter(self._batches[served.about.name].embed(usable, deadline))
-        return [None if place in reasons else next(embedded) for place in range(len(items))], reasons
+        return [
+            None if place in reasons else next(embedded) for place in range(len(items))
+        ], reasons
 
 
 def _busy(message: str) -> RequestError:
@@ -155,9 +200,16 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
         redoc_url=None,
         lifespan=lifespan,
         exception_handlers=dict.fromkeys(EXPECTED, explain),
-        responses={"default": {"model": Problem, "description": "Why there is no other answer."}},
+        responses={
+            "default": {
+                "model": Problem,
+                "description": "Why there is no other answer.",
+            }
+        },
         # The guard asks for the token; here it is described.
-        dependencies=[] if token is None else [Depends(HTTPBearer(scheme_name="token", auto_error=False))],
+        dependencies=[]
+        if token is None
+        else [Depends(HTTPBearer(scheme_name="token", auto_error=False))],
     )
     content = {"application/json": {"schema": service.request.model_json_schema()}}
 
@@ -183,7 +235,10 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     html, policy = page()
 
     # A refusal of the page is JSON, too, which FastAPI would describe as HTML.
-    refusal = {"description": "Why there is no page.", "content": {"application/json": {}}}
+    refusal = {
+        "description": "Why there is no page.",
+        "content": {"application/json": {}},
+    }
 
     @app.get("/", response_class=HTMLResponse, responses={"default": refusal})
     async def index() -> Response:
@@ -202,7 +257,9 @@ def page() -> tuple[str, str]:
     hashes = {}
     for tag in ("style", "script"):
         (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
-        hashes[tag] = f"'sha256-{base64.b64encode(sha256(content.encode()).digest()).decode()}'"
+        hashes[tag] = (
+            f"'sha256-{base64.b64encode(sha256(content.encode()).digest()).decode()}'"
+        )
     return html, (
         f"default-src 'none'; style-src {hashes['style']}; script-src {hashes['script']}; connect-src 'self'; "
         "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -19,9 +19,11 @@ _Row = NDArray[np.float32] | None
 class Batches:
     """The queue in front of an encoder, whose threads embed `most` items at a time, one thread a core.
 
-    A free thread takes the item that has waited longest and with it those that share its computation, because they are
-    of the same shape (`FixedShapeEncoder.shape_of`). The other items of a batch change no bit, because encoders compute
-    in fixed shapes; an encoder whose rows are not independent has one thread, which embeds one item at a time.
+    A free thread takes the item that has waited longest and with it those that share
+    its computation, because they are of the same shape (`FixedShapeEncoder.shape_of`).
+    The other items of a batch change no bit, because encoders compute in fixed shapes;
+    an encoder whose rows are not independent has one thread, which embeds one item at a
+    time.
     """
 
     def __init__(self, encoder: Encoder, most: int) -> None:
@@ -38,7 +40,9 @@ class Batches:
         """Return the row of each prepared item, None where there is none; raise TimeoutError at the deadline."""
         rows: list[Future[_Row]] = [Future() for _ in prepared]
         with self._lock:
-            self._waiting += zip(map(self._shape_of, prepared), prepared, rows, strict=True)
+            self._waiting += zip(
+                map(self._shape_of, prepared), prepared, rows, strict=True
+            )
         for _ in prepared[: self._n_threads]:
             self._threads.submit(self._work)
         try:
@@ -63,7 +67,8 @@ class Batches:
         batch: list[tuple[Any, Future[_Row]]] = []
         first: Hashable = None
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            waiting = self._waiting
+            self._waiting = []
             for one in waiting:
                 shape, item, row = one
                 if len(batch) == self._most or (batch and shape != first):
@@ -78,5 +83,11 @@ class Batches:
             return list(self._encoder.encode_prepared(items))
         except MemoryError:
             raise
-        except Exception:  # an odd item may raise anything in an encoder, and must not fail the others
-            return [None] if len(items) == 1 else [self._encode([item])[0] for item in items]
+        except (
+            Exception
+        ):  # an odd item may raise anything in an encoder, and must not fail the others
+            return (
+                [None]
+                if len(items) == 1
+                else [self._encode([item])[0] for item in items]
+            )

@@ -19,7 +19,13 @@ from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
 from dppl.io.decoding import TooManyPixels, decode
 from dppl.io.records import BadRecord
-from dppl.serve.requests import ModelAnswer, Prediction, PredictionRequest, Probability, RequestError
+from dppl.serve.requests import (
+    ModelAnswer,
+    Prediction,
+    PredictionRequest,
+    Probability,
+    RequestError,
+)
 from dppl.statement import model_card, words
 from dppl.statement.data import describe
 from dppl.training.classifier import encoder_of_model
@@ -34,9 +40,11 @@ class Served:
 
     about: ModelAnswer
     encoder: Encoder | None  # None: embeddings alone are taken
-    # From a row of shape (1, n_features) to its label or list of labels, None if it cannot be used, and probabilities.
+    # From a row of shape (1, n_features) to its label or list of labels, None if it
+    # cannot be used, and probabilities.
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
-    # From such a row to its similarity with the nearest class, where the method has one.
+    # From such a row to its similarity with the nearest class, where the method has
+    # one.
     similarity: Callable[[_Rows], float] | None = None
     least: Least = ALWAYS  # where a request names none
     several_labels: bool = False
@@ -44,22 +52,40 @@ class Served:
     def least_of(self, asked: PredictionRequest) -> Least:
         """Return what a request requires of a label, or else what the service does."""
         default = self.least
-        confidence = default.min_confidence if asked.min_confidence is None else asked.min_confidence
-        similarity = default.min_similarity if asked.min_similarity is None else asked.min_similarity
+        confidence = (
+            default.min_confidence
+            if asked.min_confidence is None
+            else asked.min_confidence
+        )
+        similarity = (
+            default.min_similarity
+            if asked.min_similarity is None
+            else asked.min_similarity
+        )
         if self.several_labels and (confidence, similarity) != (None, None):
             what = "min_confidence and min_similarity are for models of one label a record."
             raise RequestError(422, "several_labels", what)
         if similarity is not None and self.similarity is None:
-            raise RequestError(422, "no_similarity", "This model has no similarities; leave min_similarity out.")
+            raise RequestError(
+                422,
+                "no_similarity",
+                "This model has no similarities; leave min_similarity out.",
+            )
         return Least(confidence, similarity)
 
     def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
         assert self.encoder is not None
         try:
-            return self.encoder.prepare(decode(payload, self.encoder.modality, most_pixels)), None
+            return self.encoder.prepare(
+                decode(payload, self.encoder.modality, most_pixels)
+            ), None
         except TooManyPixels:
-            raise RequestError(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
+            raise RequestError(
+                413,
+                "too_many_pixels",
+                f"An image may have {most_pixels} pixels at most.",
+            ) from None
         except BadRecord as reason:
             return None, str(reason)
         except (DpplError, MemoryError):
@@ -67,7 +93,9 @@ class Served:
         except Exception:  # an encoder's message about an odd item may quote it
             return None, "the encoder cannot prepare it"
 
-    def prediction(self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS) -> Prediction:
+    def prediction(
+        self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS
+    ) -> Prediction:
         """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
@@ -87,7 +115,10 @@ class Served:
             labels=label if self.several_labels else None,
             reason=reason,
             similarity=near,
-            top=[Probability(label=classes[place], probability=float(values[place])) for place in order],
+            top=[
+                Probability(label=classes[place], probability=float(values[place]))
+                for place in order
+            ],
             probabilities=values.tolist() if probabilities else None,
         )
 
@@ -100,9 +131,11 @@ def open_model(
 ) -> Served:
     """Read a model file, which gives the model its name, and load its encoder or network, perhaps from `encoder`.
 
-    The encoder "none" loads none. Labels that are below `least` are not given, unless a request names other numbers.
+    The encoder "none" loads none. Labels that are below `least` are not given, unless a
+    request names other numbers.
     """
-    description, takes = describe(path), ["embeddings"]
+    description = describe(path)
+    takes = ["embeddings"]
     similarity: Callable[[_Rows], float] | None = None
     several_labels = False
     loaded: Encoder | None = None
@@ -113,16 +146,20 @@ def open_model(
                 parameter="encoder",
             )
         network = Finetuned(path)
-        guarantee, names = network.guarantee_, network.classes_.tolist()
+        guarantee = network.guarantee_
+        names = network.classes_.tolist()
         loaded, probabilities = network.predictor(encoder)
         takes = ["images"]
 
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
             values = np.asarray(probabilities(row)[0], np.float64)
-            return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
+            return (
+                names[int(values.argmax())] if np.isfinite(values).all() else None
+            ), values
     else:
         model = load(path)
-        guarantee, several_labels = model.guarantee_, model.several_labels
+        guarantee = model.guarantee_
+        several_labels = model.several_labels
         if encoder not in (None, "none") and model.encoder_ is None:
             raise ParameterError(
                 f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
@@ -133,22 +170,37 @@ def open_model(
             takes.append(f"{loaded.modality}s")
 
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-            labels = model.predict_labels(row, unusable="empty") if model.several_labels else None
-            (label,) = model.predict(row, unusable="empty").tolist() if labels is None else labels
+            labels = (
+                model.predict_labels(row, unusable="empty")
+                if model.several_labels
+                else None
+            )
+            (label,) = (
+                model.predict(row, unusable="empty").tolist()
+                if labels is None
+                else labels
+            )
             return label, model.predict_proba(row, unusable="empty")[0]
 
         def near(row: _Rows) -> float:
             return float(model.similarity(row, unusable="empty")[0])
 
-        classify(np.zeros((1, model.n_features_in_)))  # imports what the first request would wait for
+        classify(
+            np.zeros((1, model.n_features_in_))
+        )  # imports what the first request would wait for
         if model.has_similarity:
             similarity = near
 
     for name in ("min_confidence", "min_similarity"):
         if several_labels and getattr(least, name) is not None:
-            raise ParameterError("is for a model of one label a record.", parameter=name)
+            raise ParameterError(
+                "is for a model of one label a record.", parameter=name
+            )
     if least.min_similarity is not None and similarity is None:
-        raise ParameterError("is for a model whose method has a vector for each class.", parameter="min_similarity")
+        raise ParameterError(
+            "is for a model whose method has a vector for each class.",
+            parameter="min_similarity",
+        )
     about = ModelAnswer(
         name=path.stem,
         estimator=description["estimator"],

@@ -6,20 +6,39 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, WithJsonSchema, create_model, model_validator
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 KINDS = ("embeddings", "texts", "images")
 FIELDS = (*KINDS, "model", "top", "probabilities", "min_confidence", "min_similarity")
-_Image = Annotated[Base64Bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})]
+_Image = Annotated[
+    Base64Bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})
+]
 
 
 class RequestError(Exception):
     """A refused request: a status, a word for programs, and a message that holds no part of the request."""
 
-    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers
 
 
 class PredictionRequest(BaseModel):
@@ -32,14 +51,24 @@ class PredictionRequest(BaseModel):
         json_schema_extra={"oneOf": [{"required": [kind]} for kind in KINDS]},
     )
 
-    model: str | None = Field(None, max_length=1000, description="Which model, where several are served.")
+    model: str | None = Field(
+        None, max_length=1000, description="Which model, where several are served."
+    )
     top: int = Field(5, ge=0, description="Number of likeliest classes to return.")
-    probabilities: bool = Field(False, description="Whether to return the probabilities of all classes.")
+    probabilities: bool = Field(
+        False, description="Whether to return the probabilities of all classes."
+    )
     min_confidence: float | None = Field(
-        None, ge=0, le=1, description="Least probability of a label; below it the item gets none."
+        None,
+        ge=0,
+        le=1,
+        description="Least probability of a label; below it the item gets none.",
     )
     min_similarity: float | None = Field(
-        None, ge=-1, le=1, description="Least cosine with a class; below it the item is of none of them."
+        None,
+        ge=-1,
+        le=1,
+        description="Least cosine with a class; below it the item is of none of them.",
     )
 
     @model_validator(mode="after")
@@ -52,8 +81,11 @@ class PredictionRequest(BaseModel):
 def request_model(most: int, widths: Collection[int]) -> type[PredictionRequest]:
     """Return the model of a body of at most so many items, for embeddings of these widths."""
     # fail_fast: a body of millions of wrong items yields one error, not millions.
-    several: Any = Field(default_factory=list, min_length=1, max_length=most, fail_fast=True)
-    # The schema shows the widths of all models; `rows` checks against the requested one.
+    several: Any = Field(
+        default_factory=list, min_length=1, max_length=most, fail_fast=True
+    )
+    # The schema shows the widths of all models; `rows` checks against the requested
+    # one.
     bounds = {"minItems": min(widths), "maxItems": max(widths)} if widths else {}
     schema = WithJsonSchema({"type": "array", "items": {"type": "number"}, **bounds})
     row = Annotated[list[float], Field(min_length=1, fail_fast=True), schema]
@@ -65,10 +97,13 @@ def request_model(most: int, widths: Collection[int]) -> type[PredictionRequest]
     return create_model("Request", __base__=PredictionRequest, **items)
 
 
-def read_json(model: type[PredictionRequest], body: bytes, n_items: int) -> PredictionRequest:
+def read_json(
+    model: type[PredictionRequest], body: bytes, n_items: int
+) -> PredictionRequest:
     """Return the request that a JSON body holds."""
-    # The object, the list of items and each item open a bracket. They are counted before they are made, since millions
-    # of empty ones would hold the interpreter for seconds.
+    # The object, the list of items and each item open a bracket. They are counted
+    # before they are made, since millions of empty ones would hold the interpreter for
+    # seconds.
     most = n_items + 2
     if body.count(b"[") + body.count(b"{") > most:
         plain = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
@@ -81,7 +116,9 @@ def read_json(model: type[PredictionRequest], body: bytes, n_items: int) -> Pred
 
 def too_many_items(most: int) -> RequestError:
     """Return the refusal of a request with more items."""
-    return RequestError(422, "too_many_items", f"A request may have {most} items at most.")
+    return RequestError(
+        422, "too_many_items", f"A request may have {most} items at most."
+    )
 
 
 Label = str | int | float | bool
@@ -97,9 +134,11 @@ class Probability(BaseModel):
 class Prediction(BaseModel):
     """The prediction for one item. Where there is no label, `reason` says why, and `top` has the nearest classes.
 
-    The reason is "not sure" or "none of these classes"; an item that cannot be used has another, and no classes.
+    The reason is "not sure" or "none of these classes"; an item that cannot be used has
+    another, and no classes.
 
-    A model of several labels a record answers with `labels`, perhaps none of them; `label` is null then.
+    A model of several labels a record answers with `labels`, perhaps none of them;
+    `label` is null then.
     """
 
     label: Label | None = None

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _SHORTEST = 16  # characters of a token
 _LOG = logging.getLogger("dppl.serve")
-# Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
-# arguments and tracebacks may quote a request, and so may formatted texts.
+# Of the server the text that its programmers wrote is shown, and of other libraries
+# only that they said something: arguments and tracebacks may quote a request, and so
+# may formatted texts.
 _SERVER = "uvicorn.error"
 _SILENT = ("asyncio", "uvicorn.access", "uvicorn.asgi")
 
@@ -47,10 +48,14 @@ class Limits:
             _validate.positive_integer(**{name: getattr(self, name)})
         _validate.positive(seconds=self.seconds)
         if self.pixels > MOST_PIXELS:
-            raise ParameterError(f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels")
+            raise ParameterError(
+                f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels"
+            )
 
 
-def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
+def application(
+    models: Sequence[Served], limits: Limits | None = None, token: str | None = None
+) -> Any:
     """Return the service as an ASGI application, for one event loop; without a token this machine alone may ask."""
     _check_extra()
     from dppl.serve.app import build  # which imports FastAPI, and the core does without
@@ -66,17 +71,25 @@ def read_token(source: str) -> str:
     if source.startswith("env:"):
         token = os.environ.get(source.removeprefix("env:"))
         if token is None:
-            raise ParameterError("names an environment variable that is not set.", parameter="token")
+            raise ParameterError(
+                "names an environment variable that is not set.", parameter="token"
+            )
     else:
         path = Path(source)
         if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}; write the token into it, or name env:VARIABLE.")
+            raise FileNotFoundError(
+                f"there is no file {path}; write the token into it, or name env:VARIABLE."
+            )
         if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ParameterError("names a file that others may use; protect it with chmod 600.", parameter="token")
+            raise ParameterError(
+                "names a file that others may use; protect it with chmod 600.",
+                parameter="token",
+            )
         token = path.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < _SHORTEST or not all("!" <= char <= "~" for char in token):
         raise ParameterError(
-            f"must lead to {_SHORTEST} characters or more, printable ASCII without blanks.", parameter="token"
+            f"must lead to {_SHORTEST} characters or more, printable ASCII without blanks.",
+            parameter="token",
         )
     return token
 
@@ -85,11 +98,19 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
     """Open the socket to listen on; port 0 takes a free one. Without a token it is one of this machine alone."""
     _check_extra()  # before models are loaded
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, UnicodeError):
-        raise ParameterError(f"must be a name or an address of this machine; got {host!r}.", parameter="host") from None
+        raise ParameterError(
+            f"must be a name or an address of this machine; got {host!r}.",
+            parameter="host",
+        ) from None
     family, *_, address = addresses[0]
-    if not has_token and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+    if (
+        not has_token
+        and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+    ):
         raise ParameterError(
             "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token: "
             f"give token='FILE'. Got {host!r}.",
@@ -97,12 +118,15 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
         )
     try:
         listening = socket.create_server(address, family=family, backlog=2048)
-        # Connections inherit it. Else the body of an answer waits for the client to confirm the headers: 40 ms.
+        # Connections inherit it. Else the body of an answer waits for the client to
+        # confirm the headers: 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        raise InputError(f"cannot bind to port {port} of {host}: {reason}; choose another.") from None
+        raise InputError(
+            f"cannot bind to port {port} of {host}: {reason}; choose another."
+        ) from None
 
 
 def serve(
@@ -115,15 +139,18 @@ def serve(
 ) -> None:
     """Answer requests until SIGTERM or SIGINT; those that run then are finished. Logs go to standard error.
 
-    `ready` is called with the URL before the first request is answered. A second signal that cuts requests off raises
-    KeyboardInterrupt.
+    `ready` is called with the URL before the first request is answered. A second signal
+    that cuts requests off raises KeyboardInterrupt.
     """
     server = server_of(models, token, limits or Limits())
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     with listening, json_lines(sys.stderr):
         names = [served.about.name for served in models]
-        _LOG.info("listening", extra={"fields": {"url": url, "models": names, "token": token is not None}})
+        _LOG.info(
+            "listening",
+            extra={"fields": {"url": url, "models": names, "token": token is not None}},
+        )
         ready(url)
         try:
             server.run(sockets=[listening])
@@ -155,9 +182,13 @@ class _JsonLines(logging.Formatter):
     # A JSON object per line, of fields that hold no part of a request or of an answer.
     def format(self, record: logging.LogRecord) -> str:
         said = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname.lower(),
-            "event": str(record.msg).split("\n", 1)[0] if record.name in (_LOG.name, _SERVER) else "library",
+            "event": str(record.msg).split("\n", 1)[0]
+            if record.name in (_LOG.name, _SERVER)
+            else "library",
             **({} if record.name == _LOG.name else {"logger": record.name}),
             **getattr(record, "fields", {}),
         }
@@ -173,13 +204,17 @@ def json_lines(stream: TextIO) -> Iterator[None]:
     before = [(log, log.handlers, log.propagate, log.level) for log in loggers]
     try:
         for log in loggers:
-            log.handlers, log.propagate = [handler], False
-            log.setLevel(logging.CRITICAL + 1 if log.name in _SILENT else logging.WARNING)
+            log.handlers = [handler]
+            log.propagate = False
+            log.setLevel(
+                logging.CRITICAL + 1 if log.name in _SILENT else logging.WARNING
+            )
         _LOG.setLevel(logging.INFO)
         yield
     finally:
         for log, handlers, propagate, level in before:
-            log.handlers, log.propagate = handlers, propagate
+            log.handlers = handlers
+            log.propagate = propagate
             log.setLevel(level)
 
 

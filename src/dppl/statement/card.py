@@ -15,7 +15,8 @@ from dppl.statement import words
 from dppl.statement.data import content, is_private, of_model, task_of, uri_of
 
 _MOST_CLASSES = 50
-# Hub names of encoders that dppl calls otherwise; what "hf:" and "st:" load is called there as here.
+# Hub names of encoders that dppl calls otherwise; what "hf:" and "st:" load is called
+# there as here.
 _HUB_NAMES = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"} | {
     name: preset.place for name, preset in PRESETS.items() if "://" not in preset.place
 }
@@ -33,30 +34,40 @@ def model_card(
     Parameters
     ----------
     description : dict
-        What `dppl.estimators.model_file.describe` returns, or `dppl.finetune.model_file.describe`.
+        What `dppl.estimators.model_file.describe` returns, or
+        `dppl.finetune.model_file.describe`.
     sha256 : str, default=None
         Hash of the model file.
     license : str, default="unknown"
-        The licence of the model, as model hubs abbreviate it, such as ``"apache-2.0"``. The encoder's own may bind it
-        too.
+        The licence of the model, as model hubs abbreviate it, such as ``"apache-2.0"``.
+        The encoder's own may bind it too.
     results : Evaluation or mapping, default=None
-        A private evaluation of the model. Exact numbers are refused: a card is made to be published.
+        A private evaluation of the model. Exact numbers are refused: a card is made to
+        be published.
 
     Returns
     -------
     str
-        Markdown. Depends on the model file and on a private evaluation alone, so it may be published with it.
+        Markdown. Depends on the model file and on a private evaluation alone, so it may
+        be published with it.
     """
-    from dppl.statement.rendering import rendered  # here, because templates are needed by nothing else
+    from dppl.statement.rendering import (
+        rendered,
+    )  # here, because templates are needed by nothing else
 
     evaluated = None
     if results is not None:
         if not is_private(results):
-            raise InputError("a card may be published, so it takes a private evaluation; exact numbers are for a page.")
+            raise InputError(
+                "a card may be published, so it takes a private evaluation; exact numbers are for a page."
+            )
         evaluated = of_model(results, description["classes"], sha256 or "")
-    said, uri = content(description, sha256=sha256 or "not computed"), uri_of(description["encoder"])
+    said = content(description, sha256=sha256 or "not computed")
+    uri = uri_of(description["encoder"])
     # Names and descriptions come from a file and are cut where lists are long.
-    texts = zip(said["model"]["classes"], said["model"]["descriptions"] or (), strict=False)
+    texts = zip(
+        said["model"]["classes"], said["model"]["descriptions"] or (), strict=False
+    )
     return rendered(
         "card.md",
         model=said["model"],
@@ -71,16 +82,24 @@ def model_card(
         # Code is named by whoever runs it, and never by a model file alone.
         network=f" --encoder {shlex.quote(uri)}" if uri and is_code(uri) else "",
         classes=words.listed(said["model"]["classes"], _MOST_CLASSES),
-        texts=words.listed([f"{name}: {' / '.join(some)}" for name, some in texts if some], _MOST_CLASSES),
+        texts=words.listed(
+            [f"{name}: {' / '.join(some)}" for name, some in texts if some],
+            _MOST_CLASSES,
+        ),
     )
 
 
 def _front_matter(description: dict[str, Any], sha256: str | None, license: str) -> str:
     """Return what hubs read, with mu and one epsilon that the releases imply, so that machines can compare models."""
-    guarantee, implied = description["guarantee"], Guarantee.from_dict(description["guarantee"]).implied()
+    guarantee = description["guarantee"]
+    implied = Guarantee.from_dict(description["guarantee"]).implied()
     # The encoder's name on the hub, if its URI says one.
     scheme, _, name = uri_of(description["encoder"]).partition("?")[0].partition(":")
-    base = name if scheme in ("hf", "st") and name.count("/") == 1 else _HUB_NAMES.get(scheme)
+    base = (
+        name
+        if scheme in ("hf", "st") and name.count("/") == 1
+        else _HUB_NAMES.get(scheme)
+    )
     # Recomputed from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
     privacy = {
@@ -89,23 +108,44 @@ def _front_matter(description: dict[str, Any], sha256: str | None, license: str)
         "implied_mu": implied["mu"],
         "implied_epsilon": epsilons.get(USUAL_DELTA),
         "implied_delta": USUAL_DELTA if USUAL_DELTA in epsilons else None,
-        **{name: guarantee[name] for name in ("unit", "adjacency", "fit_for_release", "exact")},
+        **{
+            name: guarantee[name]
+            for name in ("unit", "adjacency", "fit_for_release", "exact")
+        },
     }
     fields: dict[str, Any] = {
         "library_name": "dppl",
         "license": license,
         "pipeline_tag": task_of(description),
-        "tags": ["differential-privacy", "classification", "embeddings" if "lattice" in description else "images"],
+        "tags": [
+            "differential-privacy",
+            "classification",
+            "embeddings" if "lattice" in description else "images",
+        ],
         "base_model": base,
-        "differential_privacy": {name: value for name, value in privacy.items() if value is not None},
+        "differential_privacy": {
+            name: value for name, value in privacy.items() if value is not None
+        },
         "model_sha256": sha256,
     }
-    return "\n".join(f"{name}: {_yaml(value)}" for name, value in fields.items() if value is not None)
+    return "\n".join(
+        f"{name}: {_yaml(value)}" for name, value in fields.items() if value is not None
+    )
 
 
 def _yaml(value: Any) -> str:
     """Write a value in JSON, which YAML contains, except for numbers such as 1e-06: YAML 1.1 needs a point in them."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_yaml(part)}" for name, part in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{json.dumps(name)}: {_yaml(part)}" for name, part in value.items()
+            )
+            + "}"
+        )
     text = json.dumps(value)
-    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
+    return (
+        text.replace("e", ".0e")
+        if isinstance(value, float) and "e" in text and "." not in text
+        else text
+    )

@@ -27,18 +27,40 @@ from dppl.metrics import minority_classes
 from dppl.statement import words
 
 FORMAT = 1
-# False-positive rates of the trade-off curve: evenly, and for rare false alarms on a logarithmic scale.
+# False-positive rates of the trade-off curve: evenly, and for rare false alarms on a
+# logarithmic scale.
 _EVENLY = [place / 50 for place in range(1, 50)]
 _RARELY = [10 ** (place / 5) for place in range(-20, -8)]
 _LETTERS = 300  # of a parameter
 _SAME = "evaluate this model: dppl evaluate MODEL DATA ... --out FILE."
 _WRITES = "`dppl evaluate MODEL DATA ... --out FILE`"
-_MEASURED = ("n", "n_unknown_labels", "n_unusable", "accuracy", "balanced_accuracy", "minority_accuracy", "chance")
-# By task: title, what is classified, and schemes of encoders; of others only whoever has them knows what they take.
+_MEASURED = (
+    "n",
+    "n_unknown_labels",
+    "n_unusable",
+    "accuracy",
+    "balanced_accuracy",
+    "minority_accuracy",
+    "chance",
+)
+# By task: title, what is classified, and schemes of encoders; of others only whoever
+# has them knows what they take.
 _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "text-classification": ("A private classifier of texts", "a text", ("minilm", "st")),
-    "image-classification": ("A private classifier of images", "an image", ("pixels", "timm", *PRESETS)),
-    "tabular-classification": ("A private classifier of embeddings", "an embedding", ()),
+    "text-classification": (
+        "A private classifier of texts",
+        "a text",
+        ("minilm", "st"),
+    ),
+    "image-classification": (
+        "A private classifier of images",
+        "an image",
+        ("pixels", "timm", *PRESETS),
+    ),
+    "tabular-classification": (
+        "A private classifier of embeddings",
+        "an embedding",
+        (),
+    ),
 }
 
 
@@ -53,7 +75,8 @@ def file_of(model: Any) -> Iterator[Path]:
             yield path
     else:
         raise ParameterError(
-            f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
+            f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.",
+            parameter="model",
         )
 
 
@@ -77,9 +100,11 @@ def content(
 ) -> dict[str, Any]:
     """Return what is known of a model from its file, and apart from it what its publisher measured and paid."""
     guarantee = Guarantee.from_dict(description["guarantee"])
-    # IDs of the public rows that a model selected for each class, or else their numbers, which count from 1.
+    # IDs of the public rows that a model selected for each class, or else their
+    # numbers, which count from 1.
     selected = description.get("public_ids") or [
-        [place + 1 for place in several] for several in description.get("public_indices") or ()
+        [place + 1 for place in several]
+        for several in description.get("public_indices") or ()
     ]
     title, item, _ = _TASKS[task_of(description)]
     # Every number is computed from the releases here; a file could state any.
@@ -99,14 +124,18 @@ def content(
             "facts": _facts(description, guarantee),
             "classes": [str(name) for name in description["classes"]],
             "descriptions": (description.get("examples") or {}).get("texts"),
-            "selected": [[str(name) for name in several] for several in selected] or None,
+            "selected": [[str(name) for name in several] for several in selected]
+            or None,
         },
         "guarantee": {
             "sentence": guarantee.summary(),
             "numbers": [list(row) for row in words.table(guarantee, delta)],
             "mu": guarantee.mu,
             "implied": guarantee.implied(delta),
-            "usual": {"delta": (usual := guarantee.usual_delta), "epsilon": guarantee.epsilon(usual)},
+            "usual": {
+                "delta": (usual := guarantee.usual_delta),
+                "epsilon": guarantee.epsilon(usual),
+            },
             "n_models": guarantee.n_models,
             "fit_for_release": guarantee.fit_for_release,
             "exact": guarantee.exact,
@@ -115,7 +144,10 @@ def content(
             "unit": guarantee.unit,
             "adjacency": guarantee.adjacency,
             # False-positive rates, and the largest true-positive rate there.
-            "curve": [[rate, guarantee.true_positive_rate(rate)] for rate in sorted({*_RARELY, *_EVENLY})],
+            "curve": [
+                [rate, guarantee.true_positive_rate(rate)]
+                for rate in sorted({*_RARELY, *_EVENLY})
+            ],
             "releases": [
                 {
                     "statistic": release.statistic,
@@ -124,11 +156,16 @@ def content(
                     "norm": release.norm,
                     "sensitivity": words.sensitivity(release),
                     "parameters": words.noise(release),
-                    "cost": [f"{name} = {rounded_up(value)}" for name, value in release.cost.items()],
+                    "cost": [
+                        f"{name} = {rounded_up(value)}"
+                        for name, value in release.cost.items()
+                    ],
                 }
                 for release, times in words.in_a_row(guarantee.releases)
             ],
-            "details": [[heading, list(items)] for heading, items in words.details(guarantee)],
+            "details": [
+                [heading, list(items)] for heading, items in words.details(guarantee)
+            ],
         },
         "ledger": ledger,
         "evaluation": evaluation,
@@ -142,9 +179,15 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in a few sentences what the model does, and how."""
     # A method that came with its own module has no label, and is called by its class.
     entry = BY_NAME.get(description["estimator"])
-    method = description["estimator"] if entry is None or entry.label is None else entry.label
+    method = (
+        description["estimator"]
+        if entry is None or entry.label is None
+        else entry.label
+    )
     named = description["encoder"]
-    encoder = "not named in the file" if named is None else uri_of(named) or in_short(named)
+    encoder = (
+        "not named in the file" if named is None else uri_of(named) or in_short(named)
+    )
     if "lattice" not in description:  # a fine-tuned network, which takes images
         how = (
             f"{description['n_trained']:,} weights of a public network ({encoder}) were trained on private records; "
@@ -156,8 +199,13 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         how = f"A frozen public encoder ({encoder}) turns {item} into {width} numbers; {learned}. Method: {method}."
         if item == "an embedding":
             how = f"Embeddings have {width} numbers, by a public encoder ({encoder}). Method: {method}."
-    n_classes, most = len(description["classes"]), description["parameters"].get("max_labels")
-    what = f"one of {n_classes:,} classes" if most is None else f"any of {n_classes:,} labels, several or none"
+    n_classes = len(description["classes"])
+    most = description["parameters"].get("max_labels")
+    what = (
+        f"one of {n_classes:,} classes"
+        if most is None
+        else f"any of {n_classes:,} labels, several or none"
+    )
     return f"It assigns {item} {what}. {how}"
 
 
@@ -166,25 +214,45 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
     # In this order on every form.
     facts: dict[str, Any] = {"estimator": description["estimator"]}
     if "lattice" in description:
-        width, pool = description["lattice"]["n_features"], description["lattice"]["pool"]
-        facts["features"] = width if pool == 1 else f"{width}, {width // pool} after the public map"
+        width = description["lattice"]["n_features"]
+        pool = description["lattice"]["pool"]
+        facts["features"] = (
+            width if pool == 1 else f"{width}, {width // pool} after the public map"
+        )
     else:
         facts["trained weights"] = description["n_trained"]
         facts["steps"] = description["n_steps"]
         facts["noise multiplier"] = f"{description['noise_multiplier']:.6g}"
         facts["digest of the network"] = description["module"]
     if "max_labels" in description["parameters"]:
-        facts["labels of a record"] = "any number; where labels are counted, the first max_labels of the list count"
+        facts["labels of a record"] = (
+            "any number; where labels are counted, the first max_labels of the list count"
+        )
     if "examples" in description:
-        facts["public examples"] = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
-    facts["encoder"] = "not named" if description["encoder"] is None else in_short(description["encoder"])
+        facts["public examples"] = ExamplesKept.from_dict(
+            description["examples"], len(description["classes"])
+        )
+    facts["encoder"] = (
+        "not named"
+        if description["encoder"] is None
+        else in_short(description["encoder"])
+    )
     if texts := _texts(description["encoder"]):
         facts["texts"] = texts
     facts["written by"] = description["written_by"]
-    facts["software"] = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
+    facts["software"] = ", ".join(
+        f"{name} {version}" for name, version in sorted(guarantee.software.items())
+    )
     # None is the default of a parameter, which says nothing.
-    given = {name: value for name, value in sorted(description["parameters"].items()) if value is not None}
-    rows = [*facts.items(), *((name.replace("_", " "), value) for name, value in given.items())]
+    given = {
+        name: value
+        for name, value in sorted(description["parameters"].items())
+        if value is not None
+    }
+    rows = [
+        *facts.items(),
+        *((name.replace("_", " "), value) for name, value in given.items()),
+    ]
     return [[name, str(value)[:_LETTERS]] for name, value in rows]
 
 
@@ -194,28 +262,48 @@ def _texts(encoder: str | None) -> str:
         one = Fingerprint.parse(encoder or "")
     except InputError:
         return ""
-    languages, _ = READS.get(one.uri.partition("?")[0], ("languages as its authors say", ""))
+    languages, _ = READS.get(
+        one.uri.partition("?")[0], ("languages as its authors say", "")
+    )
     windows = said(one.preprocessing)
     return f"{languages}, read in {windows} at most, and no further" if windows else ""
 
 
-def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, paid: bool) -> list[dict[str, str]]:
+def _checks(
+    description: Mapping[str, Any], guarantee: Guarantee, file: str, paid: bool
+) -> list[dict[str, str]]:
     """Return how a reader checks what the page says: what for, and the command."""
     name = shlex.quote(file)
     checks = [
         ("The file is the one that this page describes", f"sha256sum {name}"),
         ("Everything it promises, recomputed from its releases", f"dppl show {name}"),
-        ("Sensitivities, noise and cost, computed again from its parameters", f"dppl verify {name}"),
-        ("All of it for programs, in the form of docs/statement.schema.json", f"dppl show {name} --json"),
+        (
+            "Sensitivities, noise and cost, computed again from its parameters",
+            f"dppl verify {name}",
+        ),
+        (
+            "All of it for programs, in the form of docs/statement.schema.json",
+            f"dppl show {name} --json",
+        ),
     ]
     if paid:
-        checks.append(("What the account of its data set has paid for", "dppl ledger show LEDGER"))
+        checks.append(
+            ("What the account of its data set has paid for", "dppl ledger show LEDGER")
+        )
     # An audit needs a method that the command line knows, and a budget above zero.
     entry = BY_NAME.get(description["estimator"])
     budget = guarantee.budget.to_dict()
     if entry is not None and entry.method in BY_METHOD and any(budget.values()):
-        cost = [f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value]
-        relation = [] if guarantee.adjacency == "add-remove" else [f"--options adjacency={guarantee.adjacency}"]
+        cost = [
+            f"--{name} {value:g}".replace("e-0", "e-")
+            for name, value in budget.items()
+            if value
+        ]
+        relation = (
+            []
+            if guarantee.adjacency == "add-remove"
+            else [f"--options adjacency={guarantee.adjacency}"]
+        )
         what = "An audit of the method, which measures a lower bound on its loss and can only refute the promise"
         checks.append((what, " ".join(["dppl audit", entry.method, *cost, *relation])))
     return [{"what": what, "command": command} for what, command in checks]
@@ -234,28 +322,47 @@ def task_of(description: Mapping[str, Any]) -> str:
     if "lattice" not in description:
         return "image-classification"
     scheme = re.split("[?:]", uri_of(description["encoder"]))[0]
-    return next((task for task, (*_, schemes) in _TASKS.items() if scheme in schemes), "tabular-classification")
+    return next(
+        (task for task, (*_, schemes) in _TASKS.items() if scheme in schemes),
+        "tabular-classification",
+    )
 
 
-def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
+def account_of(
+    books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str
+) -> dict[str, Any]:
     """Return the account that holds the charge `entry`, or without one the hash of the file; nothing of others."""
-    # The charge that the model names, or the first with its hash; the rest of that account goes on the page with it.
+    # The charge that the model names, or the first with its hash; the rest of that
+    # account goes on the page with it.
     for book in books:
         for release in book["releases"]:
-            # Two ledgers may number their charges alike, so the page says when the hash is of another file.
+            # Two ledgers may number their charges alike, so the page says when the hash
+            # is of another file.
             same_file = release["model_sha256"] == sha256
             names_it = entry == f"{book['dataset']}, release {release['number']}"
             if names_it or (entry is None and same_file):
                 charges = [
                     {
-                        **{name: one[name] for name in ("number", "partition", "estimator", "mechanism", "status")},
+                        **{
+                            name: one[name]
+                            for name in (
+                                "number",
+                                "partition",
+                                "estimator",
+                                "mechanism",
+                                "status",
+                            )
+                        },
                         "date": one["charged_at"].partition("T")[0],
                         "cost": words.figures(one["cost"]),
                     }
                     for one in book["releases"]
                 ]
                 return {
-                    **{name: book[name] for name in ("dataset", "adjacency", "unit", "accounting")},
+                    **{
+                        name: book[name]
+                        for name in ("dataset", "adjacency", "unit", "accounting")
+                    },
                     "number": release["number"],
                     "same_file": same_file,
                     "budget": words.in_words(book["budget"]),
@@ -263,7 +370,9 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
                     "left": words.rounded_down(book["left"], book["budget"]),
                     "releases": charges,
                 }
-    raise InputError("no account of the ledger paid for this model; name the ledger that did.")
+    raise InputError(
+        "no account of the ledger paid for this model; name the ledger that did."
+    )
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
@@ -281,11 +390,19 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
     """Return accuracies by class and confusions from an evaluation of a model with `classes`."""
-    # The file may be of any origin; whatever does not look like an evaluation ends in one error.
+    # The file may be of any origin; whatever does not look like an evaluation ends in
+    # one error.
     try:
-        numbers = {name: None if content[name] is None else content[name] + 0 for name in _MEASURED}
+        numbers = {
+            name: None if content[name] is None else content[name] + 0
+            for name in _MEASURED
+        }
         sizes = {str(one["class"]): one["n"] + 0 for one in content["per_class"]}
-        accuracies = {str(one["class"]): one["accuracy"] + 0 for one in content["per_class"] if one["n"]}
+        accuracies = {
+            str(one["class"]): one["accuracy"] + 0
+            for one in content["per_class"]
+            if one["n"]
+        }
         confusions = [
             {
                 "class": str(one["class"]),
@@ -301,12 +418,23 @@ def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[st
             "dppl evaluate MODEL DATA --json."
         ) from None
     if list(sizes) != [str(name) for name in classes]:
-        raise InputError("the evaluation is of a model with other classes; evaluate this model.")
-    # The smallest quarter of the classes that have records here, as experiments count minorities.
+        raise InputError(
+            "the evaluation is of a model with other classes; evaluate this model."
+        )
+    # The smallest quarter of the classes that have records here, as experiments count
+    # minorities.
     measured = list(accuracies)
-    smallest = {measured[place] for place in minority_classes([sizes[name] for name in measured])}
+    smallest = {
+        measured[place]
+        for place in minority_classes([sizes[name] for name in measured])
+    }
     per_class = [
-        {"class": name, "n": n, "accuracy": accuracies.get(name), "minority": name in smallest}
+        {
+            "class": name,
+            "n": n,
+            "accuracy": accuracies.get(name),
+            "minority": name in smallest,
+        }
         for name, n in sizes.items()
     ]
     return {**numbers, "per_class": per_class, "confusions": confusions}
@@ -314,15 +442,25 @@ def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[st
 
 def is_private(results: Mapping[str, Any] | Evaluation) -> bool:
     """Return whether results are a private evaluation, which has a guarantee, and not exact numbers."""
-    return isinstance(results, Evaluation) or (isinstance(results, Mapping) and "guarantee" in results)
+    return isinstance(results, Evaluation) or (
+        isinstance(results, Mapping) and "guarantee" in results
+    )
 
 
-def of_model(content: Mapping[str, Any] | Evaluation, classes: Sequence[Any], sha256: str) -> dict[str, Any]:
+def of_model(
+    content: Mapping[str, Any] | Evaluation, classes: Sequence[Any], sha256: str
+) -> dict[str, Any]:
     """Return what a page says of a private evaluation, which must be of a model with these classes."""
     try:
-        evaluation = content if isinstance(content, Evaluation) else Evaluation.from_dict(dict(content))
+        evaluation = (
+            content
+            if isinstance(content, Evaluation)
+            else Evaluation.from_dict(dict(content))
+        )
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"the evaluation lacks a field, or a field has another form; {_SAME}") from None
+        raise InputError(
+            f"the evaluation lacks a field, or a field has another form; {_SAME}"
+        ) from None
     if list(map(str, evaluation.classes)) != list(map(str, classes)):
         raise InputError(f"the evaluation is of a model with other classes; {_SAME}")
     return {
@@ -330,10 +468,17 @@ def of_model(content: Mapping[str, Any] | Evaluation, classes: Sequence[Any], sh
         "counted": evaluation.counted,
         "fit_for_release": evaluation.guarantee.fit_for_release,
         # Of a table of predictions nobody knows which file made it.
-        "same_file": None if evaluation.model_sha256 is None else evaluation.model_sha256 == sha256,
+        "same_file": None
+        if evaluation.model_sha256 is None
+        else evaluation.model_sha256 == sha256,
         "facts": [list(row) for row in evaluation.facts()],
         "per_class": [
-            {"class": str(one.label), "n": str(one.n), "recall": _shown(one.recall), "precision": _shown(one.precision)}
+            {
+                "class": str(one.label),
+                "n": str(one.n),
+                "recall": _shown(one.recall),
+                "precision": _shown(one.precision),
+            }
             for one in evaluation.per_class
         ],
         "guarantee": [list(row) for row in evaluation.promise()],

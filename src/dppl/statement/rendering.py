@@ -12,8 +12,11 @@ from markupsafe import Markup, escape
 from dppl.kernel.privacy.budgets import rounded_up
 
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
-# Spaces at which no line of a page ends: between a number and its unit, and around what it is equal to.
-_WITHIN = re.compile(r"(?<=\d) (?=%|grid |records?\b|steps?\b)|(?<=\w) (?== [\d.])|(?<==) (?=[\d.])")
+# Spaces at which no line of a page ends: between a number and its unit, and around what
+# it is equal to.
+_WITHIN = re.compile(
+    r"(?<=\d) (?=%|grid |records?\b|steps?\b)|(?<=\w) (?== [\d.])|(?<==) (?=[\d.])"
+)
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _LETTERS = 60  # of a name on a page
 _MATRIX = 20  # classes in the confusion matrix
@@ -23,19 +26,31 @@ _DECADES = 4  # of the logarithmic scale of false alarms
 def rendered(template: str, **values: Any) -> str:
     """Fill a template; text is escaped in .html, and in .md where the filter ``md`` is used."""
     text = _environment().get_template(template).render(**values)
-    return _WITHIN.sub("\N{NO-BREAK SPACE}", text) if template.endswith(".html") else text
+    return (
+        _WITHIN.sub("\N{NO-BREAK SPACE}", text) if template.endswith(".html") else text
+    )
 
 
 def summary(form: str, template: str | None, **values: Any) -> str:
     """Fill the summary for a data protection officer, or a translation of its template, as ``html`` or ``md``."""
     environment = _environment()
-    sentences = environment.get_template("dpo.jinja") if template is None else environment.from_string(template)
-    return sentences.render(form=f"dpo_form.{form}", escaping=form == "html", **values).strip() + "\n"
+    sentences = (
+        environment.get_template("dpo.jinja")
+        if template is None
+        else environment.from_string(template)
+    )
+    return (
+        sentences.render(
+            form=f"dpo_form.{form}", escaping=form == "html", **values
+        ).strip()
+        + "\n"
+    )
 
 
 @cache
 def _environment() -> Environment:
-    # A name that a template misspells must fail, and foreign text in a page must not become markup.
+    # A name that a template misspells must fail, and foreign text in a page must not
+    # become markup.
     environment = Environment(
         loader=PackageLoader("dppl.statement"),
         autoescape=select_autoescape(["html"]),
@@ -58,15 +73,21 @@ def markdown_text(value: Any) -> str:
     return _MARKS.sub(r"\\\1", text.replace("&", "&amp;")).replace("<", "&lt;")
 
 
-def markdown_table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ("", "")) -> str:
+def markdown_table(
+    rows: Iterable[Sequence[Any]], header: Sequence[str] = ("", "")
+) -> str:
     """Return a table of texts, each row as long as the header."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(markdown_text, row))} |" for row in rows)])
+    return "\n".join(
+        [*lines, *(f"| {' | '.join(map(markdown_text, row))} |" for row in rows)]
+    )
 
 
 def line(text: str) -> str:
     """Return a text as one line, without characters that steer a terminal."""
-    return "".join(char if char.isprintable() else " " for char in " ".join(str(text).split()))
+    return "".join(
+        char if char.isprintable() else " " for char in " ".join(str(text).split())
+    )
 
 
 def bold(text: str) -> Markup:
@@ -76,7 +97,9 @@ def bold(text: str) -> Markup:
 
 def name(text: str) -> Markup:
     """Write the name of a class, in its own direction, whose lines may end at its underscores."""
-    return Markup('<bdi dir="auto">{}</bdi>').format(escape(short(text)).replace("_", Markup("_<wbr>")))
+    return Markup('<bdi dir="auto">{}</bdi>').format(
+        escape(short(text)).replace("_", Markup("_<wbr>"))
+    )
 
 
 def short(text: str) -> str:
@@ -107,7 +130,10 @@ def view(content: Mapping[str, Any]) -> dict[str, Any]:
 def _charts(curve: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """Place the trade-off curve twice in a unit square: over all false-alarm rates, and where they are rare."""
     # A screen reader hears three points of the curve; the table below it has all.
-    near = [min(curve, key=lambda point: abs(math.log(point[0] / rate))) for rate in (0.001, 0.01, 0.1)]
+    near = [
+        min(curve, key=lambda point: abs(math.log(point[0] / rate)))
+        for rate in (0.001, 0.01, 0.1)
+    ]
     text = " ".join(
         f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
         for rate, power in near
@@ -121,34 +147,49 @@ def _charts(curve: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
             "description": f"Trade-off curve. {text}",
             "line": [(0.0, curve[0][1]), *points],
             "guessing": [(0.0, 0.0), (1.0, 1.0)],
-            "ticks": [(share, f"{100 * share:g} %") for share in (0, 0.25, 0.5, 0.75, 1)],
+            "ticks": [
+                (share, f"{100 * share:g} %") for share in (0, 0.25, 0.5, 0.75, 1)
+            ],
         },
         {
             "title": "At rare false alarms (logarithmic scale)",
             "description": f"The same curve on a logarithmic scale of false alarms. {text}",
-            "line": [(1 + math.log10(rate) / _DECADES, power) for rate, power in points],
+            "line": [
+                (1 + math.log10(rate) / _DECADES, power) for rate, power in points
+            ],
             "guessing": [(x, 10 ** (_DECADES * (x - 1))) for x in logs],
-            "ticks": [(k / _DECADES, f"{100 * 10 ** (k - _DECADES):g} %") for k in range(_DECADES + 1)],
+            "ticks": [
+                (k / _DECADES, f"{100 * 10 ** (k - _DECADES):g} %")
+                for k in range(_DECADES + 1)
+            ],
         },
     ]
 
 
 def _matrix(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the confusion matrix of the classes in the largest confusions, in that order."""
-    measured, confusions = [one for one in evaluation["per_class"] if one["n"]], evaluation["confusions"]
-    order = dict.fromkeys(name for one in confusions for name in (one["class"], one["predicted"]))
+    measured = [one for one in evaluation["per_class"] if one["n"]]
+    confusions = evaluation["confusions"]
+    order = dict.fromkeys(
+        name for one in confusions for name in (one["class"], one["predicted"])
+    )
     order |= dict.fromkeys(one["class"] for one in measured)
     names = list(order)[:_MATRIX]
     # The diagonal follows from sizes and accuracies; confusions list the rest.
     sizes = {one["class"]: one["n"] for one in measured}
     counts = {(one["class"], one["predicted"]): one["n"] for one in confusions}
-    counts |= {(one["class"], one["class"]): round(one["n"] * one["accuracy"]) for one in measured}
+    counts |= {
+        (one["class"], one["class"]): round(one["n"] * one["accuracy"])
+        for one in measured
+    }
     rows = []
     for name in names:
         cells = []
         for other in names:
-            n, size = counts.get((name, other), 0), sizes.get(name, 0)
-            # A cell is shaded by its share of the class: none, up to 10, 30, 60 and 100 %.
+            n = counts.get((name, other), 0)
+            size = sizes.get(name, 0)
+            # A cell is shaded by its share of the class: none, up to 10, 30, 60 and 100
+            # %.
             shade = sum(size and n / size > bound for bound in (0.0, 0.1, 0.3, 0.6))
             cells.append({"n": n, "style": f"h{shade}" + " right" * (name == other)})
         rows.append({"class": name, "cells": cells})

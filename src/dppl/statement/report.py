@@ -80,9 +80,10 @@ class Report:
         Parameters
         ----------
         for_ : "dpo" or path, default=None
-            ``"dpo"`` returns one page for a data protection officer instead: purpose, whom the model protects, what is
-            guaranteed, who could see what, what to keep, and what risk remains. A path names a translation of its
-            template (templates/dpo.jinja).
+            ``"dpo"`` returns one page for a data protection officer instead: purpose,
+            whom the model protects, what is guaranteed, who could see what, what to
+            keep, and what risk remains. A path names a translation of its template
+            (templates/dpo.jinja).
         """
         return self._render("report.md") if for_ is None else self._summary("md", for_)
 
@@ -94,14 +95,21 @@ class Report:
         for_ : "dpo" or path, default=None
             As in `markdown`; this page prints on one sheet of A4.
         """
-        return self._render("page.html", top=1) if for_ is None else self._summary("html", for_)
+        return (
+            self._render("page.html", top=1)
+            if for_ is None
+            else self._summary("html", for_)
+        )
 
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
         return self._render("snippet.html", top=2)
 
     def _render(self, template: str, **values: Any) -> str:
-        from dppl.statement.rendering import rendered, view  # here, so that making a report needs no templates
+        from dppl.statement.rendering import (
+            rendered,
+            view,
+        )  # here, so that making a report needs no templates
 
         return rendered(template, **self._content, **values, view=view(self._content))
 
@@ -135,9 +143,11 @@ def make_report(
     Parameters
     ----------
     model : classifier or path
-        A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or `SparseFinetuner`, or its file.
+        A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or
+        `SparseFinetuner`, or its file.
     results : Evaluation or path or mapping, default=None
-        A private evaluation of the model, or what `dppl evaluate --json` printed without privacy; or a file of either.
+        A private evaluation of the model, or what `dppl evaluate --json` printed
+        without privacy; or a file of either.
     ledger : Ledger or path or str, default=None
         The ledger that paid for the model; only the account of its data set is shown.
     public : Source or path, default=None
@@ -156,7 +166,8 @@ def make_report(
     InputError, LedgerError
         If results, ledger or pool cannot be read, or are not of this model.
     ParameterError
-        If `model` is something else, or `public` is given for a model that selected nothing from it.
+        If `model` is something else, or `public` is given for a model that selected
+        nothing from it.
 
     Notes
     -----
@@ -164,28 +175,44 @@ def make_report(
     numbers: if they were measured on private records, the report must not be published.
     """
     with file_of(model) as path:
-        description, digest = describe(path), sha256(path.read_bytes()).hexdigest()
+        description = describe(path)
+        digest = sha256(path.read_bytes()).hexdigest()
     # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by, "purpose": purpose}
     if results is not None:
-        evaluation = read_evaluation(Path(results)) if isinstance(results, str | os.PathLike) else results
+        evaluation = (
+            read_evaluation(Path(results))
+            if isinstance(results, str | os.PathLike)
+            else results
+        )
         if not isinstance(evaluation, Mapping) or is_private(evaluation):
-            known["private_evaluation"] = of_model(evaluation, description["classes"], digest)
+            known["private_evaluation"] = of_model(
+                evaluation, description["classes"], digest
+            )
         else:
             known["evaluation"] = evaluation_of(evaluation, description["classes"])
     if ledger is not None:
         if isinstance(ledger, str | os.PathLike):
-            from dppl.kernel.privacy.ledger import accounts  # here, because the database comes with it
+            from dppl.kernel.privacy.ledger import (
+                accounts,
+            )  # here, because the database comes with it
 
             books = [account.to_dict() for account in accounts(ledger)]
         else:
             books = [ledger.to_dict()]
         # Accounts of other data sets in the same ledger must not reach the page.
-        known["ledger"] = account_of(books, description["guarantee"]["ledger_entry"], digest)
+        known["ledger"] = account_of(
+            books, description["guarantee"]["ledger_entry"], digest
+        )
     if public is not None:
         if isinstance(public, str | os.PathLike):
             if holds_embeddings(Path(public)):
-                raise ParameterError("must be the images or texts themselves; got embeddings.", parameter="public")
+                raise ParameterError(
+                    "must be the images or texts themselves; got embeddings.",
+                    parameter="public",
+                )
             public = open_source(Path(public))
-        known["gallery"] = gallery_of(selected_items(description, public), public.modality)
+        known["gallery"] = gallery_of(
+            selected_items(description, public), public.modality
+        )
     return Report(content(description, sha256=digest, file=path.name, **known))

@@ -1,6 +1,7 @@
 """Whether a model file states what its method costs: everything is computed again, from parameters alone.
 
-The way is the one of a fit before it reads a record: method and parameters, measurements, reach, noise, mu, epsilon.
+The way is the one of a fit before it reads a record: method and parameters,
+measurements, reach, noise, mu, epsilon.
 """
 
 from __future__ import annotations
@@ -84,13 +85,17 @@ class Verification:
         if self.reason is not None:
             return f"It cannot be verified: {self.reason}"
         lines = [
-            f"{one.what}: {one.stated}" if one.holds else f"{one.what}: {one.stated} is stated, {one.computed} computed"
+            f"{one.what}: {one.stated}"
+            if one.holds
+            else f"{one.what}: {one.stated} is stated, {one.computed} computed"
             for one in self.checks
         ]
         return "\n".join([*lines, "Verified." if self.holds else "NOT verified."])
 
 
-def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = None) -> Verification:
+def verify(
+    model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = None
+) -> Verification:
     """Compute sensitivities, noise and cost of a model again, and compare them with its statement.
 
     Parameters
@@ -98,7 +103,8 @@ def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = 
     model : classifier or path
         A fitted classifier of dppl, or its file.
     ledger : Ledger, default=None
-        The account that paid for the model. Its charge must name this file and have its cost.
+        The account that paid for the model. Its charge must name this file and have its
+        cost.
 
     Returns
     -------
@@ -127,13 +133,16 @@ def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = 
         try:
             if is_finetuned(path):
                 fields, guarantee = planned(path)
-                stated, promises = fields["guarantee"], [guarantee] * 3
+                stated = fields["guarantee"]
+                promises = [guarantee] * 3
                 believed = ["the number of trained weights, of which it holds so many"]
             else:
                 stated, promises, believed = _of_estimator(path)
             checks = list(_compared(stated, *promises[:2]))
             if ledger is not None:
-                checks += _charges(stated, promises[-1], ledger, sha256(path.read_bytes()).hexdigest())
+                checks += _charges(
+                    stated, promises[-1], ledger, sha256(path.read_bytes()).hexdigest()
+                )
         except _CannotCompute as error:
             return Verification((), reason=str(error))
         except DpplError:
@@ -143,7 +152,11 @@ def verify(model: Reported | str | os.PathLike[str], *, ledger: Ledger | None = 
             raise ModelFileError(f"{path} {what}. Fetch or fit it again.") from None
         if all(check.holds for check in checks):
             checks.append(_whole(path))
-        said = _BELIEVED if stated["fit_for_release"] is True else (*_BELIEVED[:-1], _SEEDED)
+        said = (
+            _BELIEVED
+            if stated["fit_for_release"] is True
+            else (*_BELIEVED[:-1], _SEEDED)
+        )
         return Verification(tuple(checks), (*said, *believed))
 
 
@@ -158,7 +171,9 @@ def _of_estimator(path: Path) -> _Promises:
     """Return the statement of a classifier, what it would be with one and with other public rows, and of one charge."""
     fields, tensors, estimator = unfitted(path)
     if estimator is None:
-        raise _CannotCompute(f"{fields['estimator']} is no method of dppl, and only its code says what it measures.")
+        raise _CannotCompute(
+            f"{fields['estimator']} is no method of dppl, and only its code says what it measures."
+        )
     stated = fields["guarantee"]
     n_tasks = int(tensors["n_tasks"][0]) if "n_tasks" in tensors else 1
     try:
@@ -166,28 +181,43 @@ def _of_estimator(path: Path) -> _Promises:
         promises = of_one
         if n_tasks > 1:  # of a stream, whose tasks may add up
             stream: Any = estimator
-            promises = [replace(stream._of_tasks(one, n_tasks), n_models=n_tasks) for one in of_one]
+            promises = [
+                replace(stream._of_tasks(one, n_tasks), n_models=n_tasks)
+                for one in of_one
+            ]
     except DpplError as error:
         raise _CannotCompute(f"no fit of its parameters is possible: {error}") from None
     believed = [f"that it protects {stated['unit']}"]
     if promises[0].releases != promises[1].releases:
-        believed.append("numbers that follow from public rows, which are not in the file")
+        believed.append(
+            "numbers that follow from public rows, which are not in the file"
+        )
     return stated, [*promises, of_one[0]], believed
 
 
-def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant: int) -> Guarantee:
+def _promised(
+    fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant: int
+) -> Guarantee:
     """Return what a fit of these parameters promises, with one of two stand-ins for public rows and examples."""
-    stated, width = fields["guarantee"], fields["lattice"]["n_features"]
+    stated = fields["guarantee"]
+    width = fields["lattice"]["n_features"]
 
     def stand_in(n: int) -> Float:
-        return np.asarray(np.cos((variant + 1) * np.arange(n * width, dtype=np.float64)).reshape(n, width))
+        return np.asarray(
+            np.cos((variant + 1) * np.arange(n * width, dtype=np.float64)).reshape(
+                n, width
+            )
+        )
 
-    # Public rows are not in a file. Whatever differs between two stand-ins follows from them and is not compared.
+    # Public rows are not in a file. Whatever differs between two stand-ins follows from
+    # them and is not compared.
     rows = examples = None
     if estimator.public_rows == "required" or _PUBLIC_ROWS in stated["public_inputs"]:
         rows = stand_in(max(_ROWS, getattr(estimator, "n_prototypes", 1)))
     counts = fields.get("examples", {}).get("counts", [])
-    described = [name for name, count in zip(fields["classes"], counts, strict=False) if count]
+    described = [
+        name for name, count in zip(fields["classes"], counts, strict=False) if count
+    ]
     if described:
         examples = stand_in(len(described))
     estimator.set_params(public=PublicData(rows, examples, described or None))
@@ -195,49 +225,112 @@ def _promised(fields: Mapping[str, Any], estimator: EmbeddingClassifier, variant
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
-    return of_holders(promised, tuple(stated["holders"])) if stated.get("holders") else promised
+    return (
+        of_holders(promised, tuple(stated["holders"]))
+        if stated.get("holders")
+        else promised
+    )
 
 
-def _compared(stated: Mapping[str, Any], promised: Guarantee, other: Guarantee) -> Iterator[Check]:
+def _compared(
+    stated: Mapping[str, Any], promised: Guarantee, other: Guarantee
+) -> Iterator[Check]:
     """Compare a statement with what is promised, except for what differs with other public rows."""
-    n_stated, n_promised = len(stated["releases"]), len(promised.releases)
-    yield Check("kinds of releases", str(n_stated), str(n_promised), n_stated == n_promised)
-    for says, one, another in zip(stated["releases"], promised.releases, other.releases, strict=False):
+    n_stated = len(stated["releases"])
+    n_promised = len(promised.releases)
+    yield Check(
+        "kinds of releases", str(n_stated), str(n_promised), n_stated == n_promised
+    )
+    for says, one, another in zip(
+        stated["releases"], promised.releases, other.releases, strict=False
+    ):
         said, here, there = map(_facts, (says, one.to_dict(), another.to_dict()))
         free = {name for name in here if here[name] != there.get(name)}
-        kept = [{name: facts[name] for name in facts if name not in free} for facts in (said, here)]
+        kept = [
+            {name: facts[name] for name in facts if name not in free}
+            for facts in (said, here)
+        ]
         yield _check(one.statistic, *kept)
     # Files of single models need not state their number.
-    whom: dict[str, Any] = {name: getattr(promised, name) for name in ("unit", "adjacency", "exact", "n_models")}
+    whom: dict[str, Any] = {
+        name: getattr(promised, name)
+        for name in ("unit", "adjacency", "exact", "n_models")
+    }
     whom["neighbours"] = promised.to_dict()["neighbours"]
-    differ = _check("whom it protects", {name: stated.get(name, 1) for name in whom}, whom)
-    yield replace(differ, stated=f"{promised.unit} ({promised.adjacency})") if differ.holds else differ
-    delta, budget = promised.usual_delta, {"notion": promised.budget.notion, **promised.budget.to_dict()}
-    total = f"epsilon {rounded_up(promised.epsilon(delta), 4)} at delta {rounded_up(delta)}"
-    fits = not _different(says := {"notion": stated["notion"], **stated["budget"]}, budget)
+    differ = _check(
+        "whom it protects", {name: stated.get(name, 1) for name in whom}, whom
+    )
+    yield (
+        replace(differ, stated=f"{promised.unit} ({promised.adjacency})")
+        if differ.holds
+        else differ
+    )
+    delta = promised.usual_delta
+    budget = {"notion": promised.budget.notion, **promised.budget.to_dict()}
+    total = (
+        f"epsilon {rounded_up(promised.epsilon(delta), 4)} at delta {rounded_up(delta)}"
+    )
+    fits = not _different(
+        says := {"notion": stated["notion"], **stated["budget"]}, budget
+    )
     fits = fits and promised.stays_within_budget()
-    yield Check("all of them, within the budget", f"{_text(says)}: {total}", f"{_text(budget)}: {total}", fits)
+    yield Check(
+        "all of them, within the budget",
+        f"{_text(says)}: {total}",
+        f"{_text(budget)}: {total}",
+        fits,
+    )
     # A statement may exclude more than it has to, and never less.
     lists = ("public_inputs", "assumptions", "not_covered")
-    missing = [text for name in lists for text in getattr(promised, name) if text not in stated[name]]
+    missing = [
+        text
+        for name in lists
+        for text in getattr(promised, name)
+        if text not in stated[name]
+    ]
     what = "public inputs, assumptions, and what it does not cover"
-    yield Check(what, f"{sum(len(stated[name]) for name in lists)} items", "also: " + "; ".join(missing), not missing)
+    yield Check(
+        what,
+        f"{sum(len(stated[name]) for name in lists)} items",
+        "also: " + "; ".join(missing),
+        not missing,
+    )
 
 
-def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, digest: str) -> Iterator[Check]:
+def _charges(
+    stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, digest: str
+) -> Iterator[Check]:
     """Compare the charges of a model with what each should have cost, and the last one with the file."""
-    # Charges that the file names, and those that name the file: each must be there and have the right cost.
+    # Charges that the file names, and those that name the file: each must be there and
+    # have the right cost.
     names = [name for name in (stated["ledger_entry"] or "").split("; ") if name]
-    paid = {f"{ledger.dataset}, release {one['number']}": one for one in ledger.releases()}
-    mine = [name for name, one in paid.items() if name in names or one["model_sha256"] == digest]
-    lost = [name for name in names if name.startswith(f"{ledger.dataset}, release ") and name not in paid]
+    paid = {
+        f"{ledger.dataset}, release {one['number']}": one for one in ledger.releases()
+    }
+    mine = [
+        name
+        for name, one in paid.items()
+        if name in names or one["model_sha256"] == digest
+    ]
+    lost = [
+        name
+        for name in names
+        if name.startswith(f"{ledger.dataset}, release ") and name not in paid
+    ]
     if lost or not mine:
-        yield Check(f"ledger of {ledger.dataset}", "; ".join(lost) or "no charge", "a charge for this file", False)
+        yield Check(
+            f"ledger of {ledger.dataset}",
+            "; ".join(lost) or "no charge",
+            "a charge for this file",
+            False,
+        )
         return
     try:
         cost = ledger.cost_of(of_one)
     except DpplError as error:
-        yield Check(f"ledger of {ledger.dataset}", "another kind of account", str(error), False)
+        yield Check(
+            f"ledger of {ledger.dataset}", "another kind of account", str(error), False
+        )
         return
     for name in mine:
         yield _check(f"ledger: {name}", paid[name]["cost"], cost)
@@ -248,7 +341,9 @@ def _charges(stated: Mapping[str, Any], of_one: Guarantee, ledger: Ledger, diges
 
 def _whole(path: Path) -> Check:
     """Read the whole file: whether its tensors, parameters and statement fit together, and it holds nothing else."""
-    what, says, more = "tensors and parameters", "they fit together, and nothing else is there", ""
+    what = "tensors and parameters"
+    says = "they fit together, and nothing else is there"
+    more = ""
     try:
         describe(path)
         key = FINETUNED if is_finetuned(path) else KEY
@@ -256,12 +351,16 @@ def _whole(path: Path) -> Check:
         if _tensorfile.to_bytes(key, fields, tensors) != path.read_bytes():
             more = "there are bytes that no reader looks at"
         elif key == KEY:
-            # What the model would write itself has all that it needs; anything beyond could be records.
+            # What the model would write itself has all that it needs; anything beyond
+            # could be records.
             with file_of(load(path)) as again:
                 own, known = _tensorfile.read(again, key)
             beyond = [*_beyond(fields, own), *sorted({*tensors} - {*known})]
             more = "; ".join(f"{name} is no part of a model" for name in beyond)
-    except (ModelFileError, UnicodeError) as error:  # the latter of texts that no file can hold
+    except (
+        ModelFileError,
+        UnicodeError,
+    ) as error:  # the latter of texts that no file can hold
         more = str(error)
     return Check(what, more or says, says, not more)
 
@@ -278,7 +377,11 @@ def _beyond(fields: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
 def _facts(release: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a release states, by name."""
     texts = {name: release[name] for name in ("mechanism", "statistic", "norm")}
-    numbers = {"times": release.get("times", 1), "sensitivity": release["sensitivity"], **release["parameters"]}
+    numbers = {
+        "times": release.get("times", 1),
+        "sensitivity": release["sensitivity"],
+        **release["parameters"],
+    }
     return {**texts, **numbers, **release["cost"]}
 
 
@@ -287,13 +390,20 @@ def _check(what: str, stated: Mapping[str, Any], computed: Mapping[str, Any]) ->
     differ = _different(stated, computed)
     shown = differ or [name for name in stated if not isinstance(stated[name], str)]
     form = ".12g" if differ else ".6g"
-    here, there = (_text({name: one[name] for name in shown if name in one}, form) for one in (stated, computed))
+    here, there = (
+        _text({name: one[name] for name in shown if name in one}, form)
+        for one in (stated, computed)
+    )
     return Check(what, here, there, not differ)
 
 
 def _different(stated: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
     """Return the names under which the two hold different values, or one of them none."""
-    return [name for name in {**stated, **computed} if not _equal(stated.get(name), computed.get(name))]
+    return [
+        name
+        for name in {**stated, **computed}
+        if not _equal(stated.get(name), computed.get(name))
+    ]
 
 
 def _equal(stated: Any, computed: Any) -> bool:
@@ -304,5 +414,6 @@ def _equal(stated: Any, computed: Any) -> bool:
 
 def _text(facts: Mapping[str, Any], form: str = ".12g") -> str:
     return ", ".join(
-        f"{name} {value:{form}}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+        f"{name} {value:{form}}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in facts.items()
     )

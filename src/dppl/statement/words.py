@@ -7,7 +7,13 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from dppl.kernel.privacy.budgets import USUAL_DELTA, GaussianDP, as_typed, rounded_up, worth_showing
+from dppl.kernel.privacy.budgets import (
+    USUAL_DELTA,
+    GaussianDP,
+    as_typed,
+    rounded_up,
+    worth_showing,
+)
 from dppl.kernel.privacy.guarantee import NEIGHBOURS, PERSON, RECORD, Guarantee, Release
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
@@ -31,55 +37,97 @@ def summary(guarantee: Guarantee, delta: float | None = None) -> str:
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
-    # Equal releases that follow each other, such as the steps of a descent, are one entry with their number.
-    released = "; ".join(_release(release, times) for release, times in in_a_row(guarantee.releases))
+    # Equal releases that follow each other, such as the steps of a descent, are one
+    # entry with their number.
+    released = "; ".join(
+        _release(release, times) for release, times in in_a_row(guarantee.releases)
+    )
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
-    return " ".join([summary(guarantee), *([f"Released: {released}."] if released else []), *rest])
+    return " ".join(
+        [summary(guarantee), *([f"Released: {released}."] if released else []), *rest]
+    )
 
 
 def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
     """Return the guarantee in four lines: what is promised, to whom, on which assumptions, and what to remember."""
     promise = NOTHING_RELEASED
     if guarantee.releases:
-        views, guess = _views(guarantee, guarantee.usual_delta), _percent(guarantee.best_guess())
-        promise = f"{views}; a guess of membership is right in at most {guess} of cases."
-    same = "records of the same persons" if guarantee.unit == PERSON else "the same records"
+        views = _views(guarantee, guarantee.usual_delta)
+        guess = _percent(guarantee.best_guess())
+        promise = (
+            f"{views}; a guess of membership is right in at most {guess} of cases."
+        )
+    same = (
+        "records of the same persons"
+        if guarantee.unit == PERSON
+        else "the same records"
+    )
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
         ("Protected", f"{protected(guarantee)}."),
         ("Assumed", f"{'; '.join(guarantee.assumptions)}."),
-        ("Remember", f"further releases from {same} add up; a ledger keeps account of them."),
+        (
+            "Remember",
+            f"further releases from {same} add up; a ledger keeps account of them.",
+        ),
     ]
 
 
 def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
     # Computed over from the releases, never read from a file.
-    implied, pure = guarantee.implied(delta), guarantee.pure_epsilon
+    implied = guarantee.implied(delta)
+    pure = guarantee.pure_epsilon
     rows = [] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]
-    if implied["mu"] is not None:  # sums over samples, for example, have no cost in Gaussian DP
+    if (
+        implied["mu"] is not None
+    ):  # sums over samples, for example, have no cost in Gaussian DP
         rows.append(("mu, Gaussian DP", rounded_up(implied["mu"], 4)))
     for at in implied["epsilon"]:
-        rows.append((f"epsilon at delta = {rounded_up(at['delta'])}", rounded_up(at["epsilon"], 4)))
-    rows.append(("membership guess is right", f"at most {_percent(implied['best_guess'])}"))
+        rows.append(
+            (
+                f"epsilon at delta = {rounded_up(at['delta'])}",
+                rounded_up(at["epsilon"], 4),
+            )
+        )
+    rows.append(
+        ("membership guess is right", f"at most {_percent(implied['best_guess'])}")
+    )
     for test in implied["tests"]:
         name = f"true positive rate at {100 * test['false_positive_rate']:g} % false positive rate"
-        rows.append((name, f"at most {_thousandths(test['true_positive_rate']) / 10:g} %"))
+        rows.append(
+            (name, f"at most {_thousandths(test['true_positive_rate']) / 10:g} %")
+        )
     return rows
 
 
 def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     """Return what the guarantee rests on and does not cover, as headings with items."""
-    made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
+    made = ", ".join(
+        f"{name} {version}" for name, version in sorted(guarantee.software.items())
+    )
     # Headings without items say nothing and are skipped at the end.
     details = [
         ("Protected", (protected(guarantee),)),
-        ("Neighbours", (f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",)),
-        ("Institutions", (f"{', '.join(guarantee.holders)}; {_AT_EACH}",) if guarantee.holders else ()),
+        (
+            "Neighbours",
+            (
+                f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",
+            ),
+        ),
+        (
+            "Institutions",
+            (f"{', '.join(guarantee.holders)}; {_AT_EACH}",)
+            if guarantee.holders
+            else (),
+        ),
         ("Treated as public", guarantee.public_inputs),
         ("Assumed", guarantee.assumptions),
         ("Not covered", guarantee.not_covered),
-        ("Charged to the ledger", () if guarantee.ledger_entry is None else (guarantee.ledger_entry,)),
+        (
+            "Charged to the ledger",
+            () if guarantee.ledger_entry is None else (guarantee.ledger_entry,),
+        ),
         ("Made with", (made,)),
     ]
     return [(heading, items) for heading, items in details if items]
@@ -104,9 +152,18 @@ def sensitivity(release: Release) -> str:
 def noise(release: Release) -> list[str]:
     """Return the parameters of the noise, lengths with their unit, such as "noise_std = 2.5 records"."""
     # A file orders parameters by name; here share_2 comes before share_10.
-    named = sorted(release.parameters.items(), key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]))
-    texts = [(name, f"{value:.6g}".replace("e+0", "e+").replace("e-0", "e-")) for name, value in named]
-    return [f"{name} = {_with_unit(release, text) if name.endswith('noise_std') else text}" for name, text in texts]
+    named = sorted(
+        release.parameters.items(),
+        key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]),
+    )
+    texts = [
+        (name, f"{value:.6g}".replace("e+0", "e+").replace("e-0", "e-"))
+        for name, value in named
+    ]
+    return [
+        f"{name} = {_with_unit(release, text) if name.endswith('noise_std') else text}"
+        for name, text in texts
+    ]
 
 
 def _with_unit(release: Release, length: str) -> str:
@@ -128,7 +185,11 @@ def _views(guarantee: Guarantee, delta: float) -> str:
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
     # Pure DP holds at delta = 0, so it comes before the epsilon that a delta buys.
     pure = guarantee.pure_epsilon
-    first, *rest = [epsilon] if pure is None else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
+    first, *rest = (
+        [epsilon]
+        if pure is None
+        else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
+    )
     if guarantee.mu is not None:
         rest.append(f"mu = {rounded_up(guarantee.mu, 4)}")
     return f"{first} ({', '.join(rest)})" if rest else first
@@ -138,10 +199,17 @@ def _headline(guarantee: Guarantee, delta: float) -> str:
     if not guarantee.releases:
         return NOTHING_RELEASED
     added = guarantee.adjacency == "add-remove"
-    which = f"whether {guarantee.unit} was in" if added else f"which of two choices for {guarantee.unit} was in"
+    which = (
+        f"whether {guarantee.unit} was in"
+        if added
+        else f"which of two choices for {guarantee.unit} was in"
+    )
     # An evaluation releases no model, and a stream one after each task.
-    n, data = guarantee.n_models, "training data" if guarantee.n_models else "test data"
-    released = {0: "what was released", 1: "the released model"}.get(n, f"the models released after each of {n} tasks")
+    n = guarantee.n_models
+    data = "training data" if guarantee.n_models else "test data"
+    released = {0: "what was released", 1: "the released model"}.get(
+        n, f"the models released after each of {n} tasks"
+    )
     return (
         f"Differentially private: {_views(guarantee, delta)}. Someone who sees {released} learns only a bounded amount "
         f"about {which} the {data}. A guess, with both equally likely beforehand, is right in at most "
@@ -165,7 +233,11 @@ def _thousandths(rate: float) -> int:
 
 def _release(release: Release, times: int) -> str:
     parameters = ", ".join(text.replace(" = ", " ") for text in noise(release))
-    cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
+    cost = ", ".join(
+        f"{name} = {rounded_up(release.cost[name])}"
+        for name in _COSTS
+        if name in release.cost
+    )
     return (
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
         f"sensitivity {sensitivity(release)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
@@ -187,7 +259,12 @@ def account_as_html(book: Mapping[str, Any]) -> str:
     for release in book["releases"]:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         unfinished = ["charged, unfinished"] * (release["status"] == "charged")
-        texts = [release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished]
+        texts = [
+            release["estimator"] or release["mechanism"],
+            *part,
+            *figures(release["cost"]),
+            *unfinished,
+        ]
         rows.append((f"release {release['number']}", ", ".join(texts)))
     whose = ", for persons" * (book["unit"] == "person")
     heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
@@ -197,7 +274,10 @@ def account_as_html(book: Mapping[str, Any]) -> str:
 def _page(text: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a paragraph and a table of names and values as HTML; texts are shown as they are."""
     left = ' style="text-align: left"'
-    cells = "".join(f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(value)}</td></tr>" for name, value in rows)
+    cells = "".join(
+        f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
     return f"<p>{escape(text)}</p><table>{cells}</table>"
 
 
@@ -213,7 +293,9 @@ def in_words(budget: Mapping[str, float]) -> str:
     if not budget.get("mu"):  # another notion, or nothing spent
         return text
     epsilon = GaussianDP(**budget).to_approx(USUAL_DELTA).epsilon
-    return f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
+    return (
+        f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
+    )
 
 
 def figures(cost: Mapping[str, float]) -> list[str]:
@@ -229,5 +311,7 @@ def rounded_down(left: Mapping[str, float], budget: Mapping[str, float]) -> str:
         nearest = f"{value:.6g}"
         # The nearest number of six digits serves if, when typed, it still fits.
         fits = value > 0 and as_typed(float(nearest)) <= value
-        texts.append(f"{name} {nearest if fits else rounded_up(-value).removeprefix('-')}")
+        texts.append(
+            f"{name} {nearest if fits else rounded_up(-value).removeprefix('-')}"
+        )
     return ", ".join(texts)

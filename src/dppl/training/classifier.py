@@ -47,7 +47,9 @@ def _asks(name: str) -> Any:
         check_fitted(self, "model_")
         if not self.model_.several_labels:
             return inherited(self, X, *args, **options)
-        return getattr(self.model_, name)(self._rows(X, options.get("unusable", "error")), *args, **options)
+        return getattr(self.model_, name)(
+            self._rows(X, options.get("unusable", "error")), *args, **options
+        )
 
     return method
 
@@ -56,10 +58,12 @@ def _asks(name: str) -> Any:
 class PrivateClassifier(ReleasedClassifier):
     r"""Train a private classifier on raw images or texts.
 
-    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. `predict` and
-    its like take items, too. An item that cannot be used (a damaged image, an empty text) is skipped with its label,
-    as every fit skips such rows: silently, because whether there is one is private. Under replace-one, where the
-    number of records is public, it stays as a row of zeros. `unusable` tells its owner.
+    A frozen public encoder embeds each item by itself; a private estimator is fitted on
+    the embeddings. `predict` and its like take items, too. An item that cannot be used
+    (a damaged image, an empty text) is skipped with its label, as every fit skips such
+    rows: silently, because whether there is one is private. Under replace-one, where
+    the number of records is public, it stays as a row of zeros. `unusable` tells its
+    owner.
 
     Parameters
     ----------
@@ -68,22 +72,27 @@ class PrivateClassifier(ReleasedClassifier):
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
     descriptions : {"auto", "names"}, mapping, Path or None, default="auto"
-        Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
-        what the classes are called; a mapping leads from classes to a text or several; a Path names what `dppl train
-        --descriptions` reads. ``"auto"`` is ``"names"`` where texts are embedded and all names are words, and None
-        else. Those that were written by looking at private records are not public.
+        Public descriptions of the classes, from which ``method`` ``"auto"`` and
+        ``"softmax"`` start. ``"names"`` takes what the classes are called; a mapping
+        leads from classes to a text or several; a Path names what `dppl train
+        --descriptions` reads. ``"auto"`` is ``"names"`` where texts are embedded and
+        all names are words, and None else. Those that were written by looking at
+        private records are not public.
     public : PublicData, default=None
-        Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
-        used stays as a zero row, so `public_indices_` of a model that selects rows counts along these items.
+        Public items of the same kind as its rows; `descriptions` take the place of its
+        examples. An item that cannot be used stays as a zero row, so `public_indices_`
+        of a model that selects rows counts along these items.
     method : {"auto", "softmax", "public", "mean", "multilabel"}, default="auto"
-        What is fitted on the embeddings; ``"auto"`` lets the budget decide. ``"multilabel"`` is for several labels a
-        record: `y` and what `predict` returns are as of `MultiLabelPrototypes`.
+        What is fitted on the embeddings; ``"auto"`` lets the budget decide.
+        ``"multilabel"`` is for several labels a record: `y` and what `predict` returns
+        are as of `MultiLabelPrototypes`.
     options : mapping, default=None
-        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`,
-        or ``{"separator": ";", "max_labels": 5}`` of several labels a record.
+        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of
+        `PublicPrototypes`, or ``{"separator": ";", "max_labels": 5}`` of several labels
+        a record.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
-        What a label outside `classes` does, as in `SoftmaxPrototypes`. Labels, and with ``"strict"`` items, are checked
-        before anything is embedded.
+        What a label outside `classes` does, as in `SoftmaxPrototypes`. Labels, and with
+        ``"strict"`` items, are checked before anything is embedded.
 
     Attributes
     ----------
@@ -96,11 +105,13 @@ class PrivateClassifier(ReleasedClassifier):
     the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. To choose
     hyper-parameters within the budget, embed once and give the rows to `PrivateSearch`.
 
-    **Privacy.** Unit: one record, which is one item and its label. Relation: as for `method`, add or remove one record
-    by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
-    item alone, and so is whether it is skipped; where the encoder cannot promise that, the guarantee lists it as not
-    covered. Public inputs: the encoder, `classes`, `descriptions`, `public`, all parameters. Not covered: as the
-    estimator says. Embedding happens before a ledger is charged; it releases nothing.
+    **Privacy.** Unit: one record, which is one item and its label. Relation: as for
+    `method`, add or remove one record by default. Released: what the estimator
+    releases. Sensitivity: its own, because an embedding is a function of its item
+    alone, and so is whether it is skipped; where the encoder cannot promise that, the
+    guarantee lists it as not covered. Public inputs: the encoder, `classes`,
+    `descriptions`, `public`, all parameters. Not covered: as the estimator says.
+    Embedding happens before a ledger is charged; it releases nothing.
 
     Examples
     --------
@@ -142,7 +153,8 @@ class PrivateClassifier(ReleasedClassifier):
         Parameters
         ----------
         X : sequence of n_records items
-            Private texts (str), or images: Pillow images, uint8 arrays, paths or the bytes of files.
+            Private texts (str), or images: Pillow images, uint8 arrays, paths or the
+            bytes of files.
         y : array-like of shape (n_records,)
             Private labels.
         groups, ledger, partition
@@ -157,12 +169,20 @@ class PrivateClassifier(ReleasedClassifier):
         """
         public = self.public or PublicData()
         if public.examples is not None:
-            raise ParameterError("has examples; give descriptions of the classes in their place.", parameter="public")
+            raise ParameterError(
+                "has examples; give descriptions of the classes in their place.",
+                parameter="public",
+            )
         options = dict(self.options or {})
         own = {name: getattr(self, name) for name in ("unknown_labels", "random_state")}
         if options.keys() & own:
-            raise ParameterError(f"must not hold {' or '.join(own)}; give them by themselves.", parameter="options")
-        model = estimator_of(self.method, checked_budget(self.budget), self.classes, **own, **options)
+            raise ParameterError(
+                f"must not hold {' or '.join(own)}; give them by themselves.",
+                parameter="options",
+            )
+        model = estimator_of(
+            self.method, checked_budget(self.budget), self.classes, **own, **options
+        )
         model.check_parameters()  # before hours of embedding
         forget(self)  # a fit that fails leaves an unfitted classifier
         automatic = isinstance(self.descriptions, str) and self.descriptions == "auto"
@@ -172,40 +192,66 @@ class PrivateClassifier(ReleasedClassifier):
             examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         shape = np.empty((len(X), 0))
-        labels = as_labels(y, shape) if model.several is None else model.several.checked(y, shape)
+        labels = (
+            as_labels(y, shape)
+            if model.several is None
+            else model.several.checked(y, shape)
+        )
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
         refuse_private_as_public(X, public.rows)
-        for texts in self.descriptions.values() if isinstance(self.descriptions, Mapping) else ():
+        for texts in (
+            self.descriptions.values() if isinstance(self.descriptions, Mapping) else ()
+        ):
             refuse_private_as_public(X, texts, "descriptions")
         if not model.budget.is_zero:
-            items, classes = Items(X, encoder.modality, "X"), np.asarray(model.classes)
-            workflow.check_records(items, encoder, classes, self.unknown_labels, model.several, labels)
+            items = Items(X, encoder.modality, "X")
+            classes = np.asarray(model.classes)
+            workflow.check_records(
+                items, encoder, classes, self.unknown_labels, model.several, labels
+            )
 
-        # Public data and the account come before the private items, which take most of the time.
+        # Public data and the account come before the private items, which take most of
+        # the time.
         example_rows = public_rows = None
         if examples is not None:
             example_rows = embed_examples(examples, encoder, rows=workflow.ROWS)
         if public.rows is not None:
-            public_rows = embed_items(encoder, public.rows, "public.rows", rows=workflow.ROWS)
+            public_rows = embed_items(
+                encoder, public.rows, "public.rows", rows=workflow.ROWS
+            )
         data = PublicData(public_rows, example_rows)
-        # A budget of mu = 0 makes a model of the examples alone, and no private item is embedded.
-        if not workflow.settle(model, encoder.dimension, data, groups is not None, ledger, partition):
-            X, labels, groups = [], labels[:0], None if groups is None else groups[:0]
+        # A budget of mu = 0 makes a model of the examples alone, and no private item is
+        # embedded.
+        if not workflow.settle(
+            model, encoder.dimension, data, groups is not None, ledger, partition
+        ):
+            X = []
+            labels = labels[:0]
+            groups = None if groups is None else groups[:0]
         rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
-        return self._with(model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition))
+        return self._with(
+            model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
+        )
 
     def unusable(self, X: Any) -> list[tuple[int, str]]:
         """Return position and reason of each item that a fit cannot use. For the owner of private items only.
 
-        It takes as long as embedding the items, because an embedding that is not finite cannot be used either.
+        It takes as long as embedding the items, because an embedding that is not finite
+        cannot be used either.
 
         Parameters
         ----------
         X : sequence of n items
         """
         encoder = self._loaded()
-        windows = embed_windows(Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS)
-        return [(int(item.id or 0), item.reason) for window in windows for item in window.skipped]
+        windows = embed_windows(
+            Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS
+        )
+        return [
+            (int(item.id or 0), item.reason)
+            for window in windows
+            for item in window.skipped
+        ]
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes; the model names its encoder."""
@@ -213,14 +259,17 @@ class PrivateClassifier(ReleasedClassifier):
         return self.model_.to_bytes()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
+    def load(
+        cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None
+    ) -> PrivateClassifier:
         """Read a model that `save`, `dppl train` or `dppl fit` wrote, ready to predict on raw items.
 
         Parameters
         ----------
         path : path
         encoder : str or Encoder, default=None
-            The model's encoder, where its files lie in a local folder. None loads what the model names.
+            The model's encoder, where its files lie in a local folder. None loads what
+            the model names.
 
         Raises
         ------
@@ -228,12 +277,17 @@ class PrivateClassifier(ReleasedClassifier):
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        return cls(encoder_of_model(model, encoder), model.budget, model.classes_)._with(model)
+        return cls(
+            encoder_of_model(model, encoder), model.budget, model.classes_
+        )._with(model)
 
     def _with(self, model: EmbeddingClassifier) -> Self:
         """Set what the fitted estimator says of itself."""
-        self.model_, self.classes_, self.guarantee_ = model, model.classes_, model.guarantee_
-        self.shares_, self.has_similarity = model.shares_, model.has_similarity
+        self.model_ = model
+        self.classes_ = model.classes_
+        self.guarantee_ = model.guarantee_
+        self.shares_ = model.shares_
+        self.has_similarity = model.has_similarity
         return self
 
     def _sharpness(self) -> float:
@@ -249,14 +303,19 @@ class PrivateClassifier(ReleasedClassifier):
     ) -> Array:
         """Embed items, and return what the estimator makes of their scores."""
         check_fitted(self, "model_")
-        return self.model_._scores(self._rows(X, unusable), unusable, made, similarity=similarity)
+        return self.model_._scores(
+            self._rows(X, unusable), unusable, made, similarity=similarity
+        )
 
     def _rows(self, X: Any, unusable: Unusable) -> EmbeddingTable:
         """Embed items."""
         _validate.one_of(UNUSABLE, unusable=unusable)
         rows = embed_items(self._loaded(), X, "X")
         if unusable == "error":
-            refuse_unusable(np.isnan(np.asarray(rows)).all(axis=1), "X has items that cannot be used")
+            refuse_unusable(
+                np.isnan(np.asarray(rows)).all(axis=1),
+                "X has items that cannot be used",
+            )
         return rows
 
     predict = _asks("predict")
@@ -264,14 +323,17 @@ class PrivateClassifier(ReleasedClassifier):
     decision_function = _asks("decision_function")
     score = _asks("score")
 
-    def predict_labels(self, X: Any, *, unusable: Unusable = "error") -> list[list[Any] | None]:
+    def predict_labels(
+        self, X: Any, *, unusable: Unusable = "error"
+    ) -> list[list[Any] | None]:
         """Return a list of labels for each item, where a record may have several; as `MultiLabelPrototypes` does.
 
         Parameters
         ----------
         X : sequence of n items
         unusable : {"error", "empty"}, default="error"
-            What to do about items that cannot be used: refuse them, or return None for each.
+            What to do about items that cannot be used: refuse them, or return None for
+            each.
 
         Raises
         ------
@@ -280,12 +342,19 @@ class PrivateClassifier(ReleasedClassifier):
         """
         check_fitted(self, "model_")
         if not self.model_.several_labels:
-            raise ParameterError("must be 'multilabel' for predict_labels; use predict.", parameter="method")
-        labels: list[list[Any] | None] = self.model_.predict_labels(self._rows(X, unusable), unusable=unusable)
+            raise ParameterError(
+                "must be 'multilabel' for predict_labels; use predict.",
+                parameter="method",
+            )
+        labels: list[list[Any] | None] = self.model_.predict_labels(
+            self._rows(X, unusable), unusable=unusable
+        )
         return labels
 
     def _loaded(self) -> Encoder:
-        return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
+        return (
+            _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -308,13 +377,17 @@ def encoder_of_model(
 ) -> Encoder:
     """Return the encoder of a model: the given one, or loaded by the URI that it names unless that is Python code."""
     if model.encoder_ is None:
-        raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
+        raise InputError(
+            "the model does not name its encoder; embed the records first, and predict on the table."
+        )
     named = Fingerprint.parse(model.encoder_)
     if encoder is None:
         refuse_code(named.uri)
     loaded = named.uri if encoder is None else encoder
     if isinstance(loaded, str):
-        loaded = load_encoder(loaded, device=device, precision=cast(Precision, named.dtype), trial=trial)
+        loaded = load_encoder(
+            loaded, device=device, precision=cast(Precision, named.dtype), trial=trial
+        )
     if not loaded.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "

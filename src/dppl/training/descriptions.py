@@ -41,7 +41,13 @@ class Descriptions(Source):
 
     def __iter__(self) -> Iterator[Record]:
         for place, (label, text) in enumerate(self.texts):
-            yield Record(str(place), f"the description {text!r} of {label!r}", label, partial(str, text), None)
+            yield Record(
+                str(place),
+                f"the description {text!r} of {label!r}",
+                label,
+                partial(str, text),
+                None,
+            )
 
 
 def words_of(name: object) -> str:
@@ -56,14 +62,17 @@ def words_of(name: object) -> str:
 def are_words(classes: Iterable[object]) -> bool:
     """Return whether each class has a separate name in words, and not only a number or a code.
 
-    A word has two letters or more and no digit. Names that differ in numbers or codes alone do not count.
+    A word has two letters or more and no digit. Names that differ in numbers or codes
+    alone do not count.
 
     >>> are_words(["card_arrival", "lost-card"]), are_words(["class 1", "class 2"]), are_words(["C50", "C51"])
     (True, False, False)
     """
     names = []
     for name in classes:
-        words = [word for word in words_of(name).split() if not any(map(str.isdigit, word))]
+        words = [
+            word for word in words_of(name).split() if not any(map(str.isdigit, word))
+        ]
         names.append(tuple(word for word in words if sum(map(str.isalpha, word)) > 1))
     return all(names) and len(set(names)) == len(names)
 
@@ -91,23 +100,34 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
     classes = public_classes(estimator.classes)  # refuses what is no list
     source: Source
     if isinstance(given, str) and given == "names":
-        source = Descriptions([(name, words_of(name)) for name in np.asarray(estimator.classes).tolist()])
+        source = Descriptions(
+            [(name, words_of(name)) for name in np.asarray(estimator.classes).tolist()]
+        )
     elif isinstance(given, os.PathLike):
         source = _read(Path(given))
     elif isinstance(given, Mapping):
         source = _flattened(given)
     else:
         raise ParameterError(f"{_HOW}; got {given!r}.", parameter="descriptions")
-    # A class without a description starts as it would without examples, so some classes may have none.
-    labels = np.array([*(record.label for record in source), None], object)[:-1]  # with the None all stay as they are
+    # A class without a description starts as it would without examples, so some classes
+    # may have none.
+    labels = np.array([*(record.label for record in source), None], object)[
+        :-1
+    ]  # with the None all stay as they are
     if not len(labels):
-        raise InputError("must describe at least one class; got no description.", parameter="descriptions")
+        raise InputError(
+            "must describe at least one class; got no description.",
+            parameter="descriptions",
+        )
     # Descriptions and the class list are public, so the message names what is no class.
     unknown = sorted(set(map(str, labels[class_codes(labels, classes, "ignore") < 0])))
     if unknown:
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         shown = ", ".join(map(repr, unknown[:_SHOWN])) + more
-        raise InputError(f"must describe classes of the list only; it has no {shown}.", parameter="descriptions")
+        raise InputError(
+            f"must describe classes of the list only; it has no {shown}.",
+            parameter="descriptions",
+        )
     return source
 
 
@@ -118,7 +138,9 @@ def _flattened(given: Mapping[Any, Any]) -> Descriptions:
         single = isinstance(value, str) or not hasattr(value, "__iter__")
         several = [] if value is None else [value] if single else list(value)
         if not all(isinstance(text, str) for text in several):
-            raise ParameterError(f"{_HOW}; {name!r} has another type.", parameter="descriptions")
+            raise ParameterError(
+                f"{_HOW}; {name!r} has another type.", parameter="descriptions"
+            )
         texts += [(name, text) for text in several]
     return Descriptions(texts)
 
@@ -130,15 +152,22 @@ def _read(path: Path) -> Source:
     if path.is_dir():
         images = open_source(path)
         if images.label_type is None:
-            raise InputError(f"{path} must hold a subfolder of images for each class it describes; there is none.")
+            raise InputError(
+                f"{path} must hold a subfolder of images for each class it describes; there is none."
+            )
         return images
     form = f"{path} must be a CSV file in UTF-8 with the columns class and text"
     with converting(form), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
-        names, rows = reader.fieldnames or (), list(reader)
+        names = reader.fieldnames or ()
+        rows = list(reader)
     # A row that is too long has the key None, and one that is too short that value.
-    if not {"class", "text"} <= set(names) or any(None in (*row, *row.values()) for row in rows):
-        raise InputError(f"{form}; name them in its first line, and put quotes around a text with commas.")
+    if not {"class", "text"} <= set(names) or any(
+        None in (*row, *row.values()) for row in rows
+    ):
+        raise InputError(
+            f"{form}; name them in its first line, and put quotes around a text with commas."
+        )
     return Descriptions([(row["class"].strip(), row["text"]) for row in rows])
 
 
@@ -152,10 +181,15 @@ def embed_examples(
     """Return the embeddings of public examples, with their classes and, of texts, the texts themselves."""
     tower: Encoder | None = encoder
     if source.modality != encoder.modality:
-        # Of images, what embeds texts as it does: the other tower of a model such as CLIP.
+        # Of images, what embeds texts as it does: the other tower of a model such as
+        # CLIP.
         tower = encoder.text_tower() if hasattr(encoder, "text_tower") else None
     if tower is None:
-        wanted = "texts" if encoder.modality == "text" else "a folder with a subfolder of example images for each class"
+        wanted = (
+            "texts"
+            if encoder.modality == "text"
+            else "a folder with a subfolder of example images for each class"
+        )
         raise ParameterError(
             f"must be {wanted}, since {encoder.fingerprint.uri} embeds {encoder.modality}s only.",
             parameter="descriptions",
@@ -167,7 +201,14 @@ def embed_examples(
     if whole.skipped:
         first = whole.skipped[0]
         # It is public, so the message names it.
-        raise InputError(f"must all be usable; {first.reference}: {first.reason}.", parameter="descriptions")
+        raise InputError(
+            f"must all be usable; {first.reference}: {first.reason}.",
+            parameter="descriptions",
+        )
     labels = np.array([*whole.labels, None], object)[:-1]
-    texts = [text for _, text in source.texts] if isinstance(source, Descriptions) else None
-    return EmbeddingTable.of(np.stack(whole.rows), labels, metadata=table_metadata(encoder), texts=texts)
+    texts = (
+        [text for _, text in source.texts] if isinstance(source, Descriptions) else None
+    )
+    return EmbeddingTable.of(
+        np.stack(whole.rows), labels, metadata=table_metadata(encoder), texts=texts
+    )

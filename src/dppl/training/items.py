@@ -18,8 +18,13 @@ from dppl.io.pipeline import embed_windows, table_metadata
 from dppl.io.records import BadRecord, Record
 from dppl.io.writing import Rows
 
-_OPENING = Lock()  # of images that the caller opened: two threads must not read on in one file
-_KINDS = {"text": "str", "image": "Pillow images, paths, bytes of files, or uint8 of shape (height, width[, 3])"}
+_OPENING = (
+    Lock()
+)  # of images that the caller opened: two threads must not read on in one file
+_KINDS = {
+    "text": "str",
+    "image": "Pillow images, paths, bytes of files, or uint8 of shape (height, width[, 3])",
+}
 
 
 class Items(Source):
@@ -35,22 +40,33 @@ class Items(Source):
 
     def __iter__(self) -> Iterator[Record]:
         for place, item in enumerate(self.items):
-            yield Record(str(place), f"item {place}", None, partial(_load, item, self.modality), None)
+            yield Record(
+                str(place),
+                f"item {place}",
+                None,
+                partial(_load, item, self.modality),
+                None,
+            )
 
 
-def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32") -> EmbeddingTable:
+def embed_items(
+    encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32"
+) -> EmbeddingTable:
     """Return the embeddings of images or texts, in a table that names its encoder; NaN where an item cannot be used."""
     source = Items(items, encoder.modality, name)
     table = np.full((len(source.items), encoder.dimension), np.nan, rows)
     for window in embed_windows(source, encoder, rows=rows):
         if window.rows:
-            table[[int(place) for place in window.ids if place is not None]] = window.rows
+            table[[int(place) for place in window.ids if place is not None]] = (
+                window.rows
+            )
     return EmbeddingTable.of(table, metadata=table_metadata(encoder))
 
 
 def check_items(modality: str, items: Any, name: str) -> None:
     """Refuse what holds no items at all; a single odd one is private, and only counts as one that cannot be used."""
-    shape, dtype = tuple(getattr(items, "shape", ())), getattr(items, "dtype", np.dtype(object))
+    shape = tuple(getattr(items, "shape", ()))
+    dtype = getattr(items, "dtype", np.dtype(object))
     kind = getattr(dtype, "kind", "O")  # columns of data frames have their own types
     if modality == "image" and len(shape) > 2:
         # Floats may be on any scale, and channels first would be other images.
@@ -68,9 +84,13 @@ def check_items(modality: str, items: Any, name: str) -> None:
 
 
 def _may_be_one(item: Any, modality: str) -> bool:
-    if item is None or (isinstance(item, float) and item != item):  # how tables mark a missing one
+    if item is None or (
+        isinstance(item, float) and item != item
+    ):  # how tables mark a missing one
         return True
-    is_image = modality == "image" and (isinstance(item, Path) or hasattr(item, "shape") or hasattr(item, "convert"))
+    is_image = modality == "image" and (
+        isinstance(item, Path) or hasattr(item, "shape") or hasattr(item, "convert")
+    )
     return isinstance(item, str | bytes) or is_image
 
 
@@ -90,7 +110,9 @@ def _load(item: Any, modality: str) -> Any:
             if isinstance(item, pillow.Image):
                 return upright_rgb(item.copy())  # turning an image upright changes it
             pixels = np.asarray(item)
-            if pixels.dtype != np.uint8 or not pixels.size:  # other numbers may be on any scale
+            if (
+                pixels.dtype != np.uint8 or not pixels.size
+            ):  # other numbers may be on any scale
                 raise BadRecord("it has no uint8 pixels")
             return upright_rgb(pillow.fromarray(pixels))
     except (MemoryError, BadRecord):

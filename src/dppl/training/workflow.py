@@ -1,7 +1,7 @@
 """From raw records to a model: public data and the account first, then the private records, then the fit.
 
-`train` keeps the embeddings of a source in a folder until the model is saved; `PrivateClassifier` takes the same steps
-with items in memory.
+`train` keeps the embeddings of a source in a folder until the model is saved;
+`PrivateClassifier` takes the same steps with items in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from dppl._types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
-from dppl.io import PERSON, Columns, Embedded, EmbeddingTable, Source, embed, read_ids, read_table
+from dppl.io import (
+    PERSON,
+    Columns,
+    Embedded,
+    EmbeddingTable,
+    Source,
+    embed,
+    read_ids,
+    read_table,
+)
 from dppl.io.decoding import quiet
 from dppl.io.pipeline import prepared, table_metadata
 from dppl.io.records import BadRecord
@@ -48,10 +57,20 @@ if TYPE_CHECKING:
 ROWS: Final = "float16"
 # What lies with them while weights are trained.
 TRAINING = "training"
-_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl", TRAINING, f"{TRAINING}.lock")
+_WORK = (
+    "private",
+    "private.report.jsonl",
+    "public",
+    "public.report.jsonl",
+    TRAINING,
+    f"{TRAINING}.lock",
+)
 _CHECKED = 1024  # records at a time
-# Shows how far a stage is: the embedding of a source, whose progress it takes, or the fit (None).
-Watch: TypeAlias = Callable[[Source | None], AbstractContextManager[Callable[[int], object] | None]]
+# Shows how far a stage is: the embedding of a source, whose progress it takes, or the
+# fit (None).
+Watch: TypeAlias = Callable[
+    [Source | None], AbstractContextManager[Callable[[int], object] | None]
+]
 
 
 def train(
@@ -71,8 +90,9 @@ def train(
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was skipped.
 
-    The folder holds tables of embeddings and is removed at the end; after an interruption the same call goes on with
-    it. `columns`, for predictions, are published with the model, so they are only those that were typed.
+    The folder holds tables of embeddings and is removed at the end; after an
+    interruption the same call goes on with it. `columns`, for predictions, are
+    published with the model, so they are only those that were typed.
     """
     if estimator.adjacency != "add-remove":
         raise ParameterError(
@@ -83,38 +103,61 @@ def train(
         raise InputError("the records have no labels.")
     persons = source.person_type is not None
     # Before hours of embedding.
-    ids_of_fit([] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person)
-    classes, strict = np.asarray(estimator.classes), estimator.unknown_labels == "strict"
+    ids_of_fit(
+        [] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person
+    )
+    classes = np.asarray(estimator.classes)
+    strict = estimator.unknown_labels == "strict"
     if not estimator.budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels, estimator.several)
+        check_records(
+            source, encoder, classes, estimator.unknown_labels, estimator.several
+        )
     # Persons have no place in a model, and nor has the name of their column.
-    typed = {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
+    typed = (
+        {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
+    )
     typed = {name: value for name, value in typed.items() if value is not None}
     own_metadata = {COLUMNS: json.dumps(typed)} if typed else {}
 
     with work_in(folder):
-        # What is public, and the account, before the private records, which take most of the time.
-        example_rows, left_out = None, b""
+        # What is public, and the account, before the private records, which take most
+        # of the time.
+        example_rows = None
+        left_out = b""
         if examples is not None:
             with watch(examples) as progress:
-                example_rows = embed_examples(examples, encoder, rows=ROWS, progress=progress)
+                example_rows = embed_examples(
+                    examples, encoder, rows=ROWS, progress=progress
+                )
         if isinstance(public, Source):
             with watch(public) as progress:
-                done = embed_all(public, encoder, folder / "public", progress, strict=False)
+                done = embed_all(
+                    public, encoder, folder / "public", progress, strict=False
+                )
             public = read_table(done.table, y=None)
         data = PublicData(public, example_rows)
         if settle(estimator, encoder.dimension, data, persons, ledger, partition):
             with watch(source) as progress:
-                done = embed_all(source, encoder, folder / "private", progress, strict=strict)
+                done = embed_all(
+                    source, encoder, folder / "private", progress, strict=strict
+                )
             rows = read_table(done.table)
-            labels, groups = rows.y, read_ids(done.table, PERSON) if persons else None
-            left_out = left_out_of(done.report, rows, classes, usable_rows(rows), estimator.several)
+            labels = rows.y
+            groups = read_ids(done.table, PERSON) if persons else None
+            left_out = left_out_of(
+                done.report, rows, classes, usable_rows(rows), estimator.several
+            )
         else:
-            rows = EmbeddingTable.of(np.empty((0, encoder.dimension)), metadata=table_metadata(encoder))
-            labels, groups = np.empty(0, np.int64), np.empty(0, np.int64) if persons else None
+            rows = EmbeddingTable.of(
+                np.empty((0, encoder.dimension)), metadata=table_metadata(encoder)
+            )
+            labels = np.empty(0, np.int64)
+            groups = np.empty(0, np.int64) if persons else None
         rows.metadata.update(own_metadata)
         with watch(None):
-            estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
+            estimator.fit(
+                rows, labels, groups=groups, ledger=ledger, partition=partition
+            )
         estimator.save(out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
 
@@ -146,19 +189,23 @@ def check_records(
 ) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
 
-    Each record has its label, or `y` holds all labels in one form: no record decides how others are read.
+    Each record has its label, or `y` holds all labels in one form: no record decides
+    how others are read.
     """
     if unknown_labels == "ignore":
         return
     strict = unknown_labels == "strict"
-    records, n, used = iter(source), 0, 0
+    records = iter(source)
+    n = 0
+    used = 0
     with quiet():
         while window := list(islice(records, _CHECKED)):
             each = np.fromiter((record.label for record in window), object, len(window))
             labels = each if y is None else y[n : n + len(window)]
             known = are_known(labels, classes, several)
             usable = np.ones(len(window), bool)
-            # Only these need be read: a record that cannot be used does not stop a fit by its label.
+            # Only these need be read: a record that cannot be used does not stop a fit
+            # by its label.
             for place in np.flatnonzero(~known | strict):
                 try:
                     prepared(encoder, window[place].load())
@@ -166,7 +213,8 @@ def check_records(
                     usable[place] = False
             if not strict:
                 refuse_unknown_labels(known[usable], classes, several)
-            n, used = n + len(window), used + int((known & usable).sum())
+            n = n + len(window)
+            used = used + int((known & usable).sum())
     if strict:
         refuse_unusable_records(used, n)
 
@@ -181,7 +229,14 @@ def embed_all(
 ) -> Embedded:
     """Embed the private records; a strict run stops by the message of `check_records`."""
     try:
-        return embed(source, encoder, folder, rows=ROWS, progress=progress, unusable="stop" if strict else "skip")
+        return embed(
+            source,
+            encoder,
+            folder,
+            rows=ROWS,
+            progress=progress,
+            unusable="stop" if strict else "skip",
+        )
     except InputError as error:
         if error.parameter != "unusable":
             raise
@@ -197,24 +252,36 @@ def left_out_of(
 ) -> bytes:
     """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit.
 
-    Of a record that may have several labels, the fit drops those outside the list, and the record stays.
+    Of a record that may have several labels, the fit drops those outside the list, and
+    the record stays.
     """
     assert table.y is not None
     known = are_known(table.y, classes, several)
     places = np.flatnonzero(~known | ~usable)
-    named = pa.concat_tables(part.columns(["id", "reference"]) for part in table.fragments()).take(places)
+    named = pa.concat_tables(
+        part.columns(["id", "reference"]) for part in table.fragments()
+    ).take(places)
     reasons = ("its embedding is all zeros", "its label is not in the list of classes")
     if several is not None:
         reasons = reasons[0], "used, but without its labels outside the list of classes"
     rest = [
-        Skipped(**row, reason=reasons[int(usable[place])]) for place, row in zip(places, named.to_pylist(), strict=True)
+        Skipped(**row, reason=reasons[int(usable[place])])
+        for place, row in zip(places, named.to_pylist(), strict=True)
     ]
     # The last line holds the totals, which count these records, too.
     *lines, totals = report.read_bytes().splitlines(keepends=True)
     counts = json.loads(totals)
-    counts["left_out"] = dict(sorted((Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()))
-    counts["used"] = counts["embedded"] - (len(rest) if several is None else int((~usable).sum()))
-    return b"".join([*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)])
+    counts["left_out"] = dict(
+        sorted(
+            (Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()
+        )
+    )
+    counts["used"] = counts["embedded"] - (
+        len(rest) if several is None else int((~usable).sum())
+    )
+    return b"".join(
+        [*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)]
+    )
 
 
 def report_of(model: Path) -> Path:
@@ -228,9 +295,13 @@ def work_in(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        # It is removed at the end, so it must hold nothing of someone else; a part is a file that was being written.
+        # It is removed at the end, so it must hold nothing of someone else; a part is a
+        # file that was being written.
         names = os.listdir(folder) if folder.is_dir() else ["a file"]
-        if any(name not in _WORK and not (name[0] == "." and name.endswith(".part")) for name in names):
+        if any(
+            name not in _WORK and not (name[0] == "." and name.endswith(".part"))
+            for name in names
+        ):
             raise ParameterError(
                 f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
                 "it. Name another folder for the work."
@@ -238,12 +309,16 @@ def work_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except SourceChanged:
-        raise SourceChanged(folder) from None  # what else lies there, such as a checkpoint, is of the same records
+        raise SourceChanged(
+            folder
+        ) from None  # what else lies there, such as a checkpoint, is of the same records
     except OtherOptions as error:
         raise OtherOptions(folder, error.difference) from None
     except BaseException as error:
         if getattr(error, "parameter", None) == "strict":
-            shutil.rmtree(folder)  # what lies there would tell how far the run came, and so at which record it stopped
+            shutil.rmtree(
+                folder
+            )  # what lies there would tell how far the run came, and so at which record it stopped
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
         raise

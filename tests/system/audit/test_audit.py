@@ -1,8 +1,9 @@
 """Every estimator and mechanism keeps its claim under audit, and the audit comes near the claim where it can.
 
-False alarms. A claim that holds is refuted with probability at most ALARM in each audit (the confidence of the bound).
-That a bound reaches SHARE of the claim fails, with right code, with the probability written beside it: exact binomial
-tails for two-valued statistics, a normal approximation over simulated audits for Gaussians.
+False alarms. A claim that holds is refuted with probability at most ALARM in each audit
+(the confidence of the bound). That a bound reaches SHARE of the claim fails, with right
+code, with the probability written beside it: exact binomial tails for two-valued
+statistics, a normal approximation over simulated audits for Gaussians.
 """
 
 import json
@@ -12,7 +13,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    GaussianDP,
+    LatticeOptions,
+    MeanPrototypes,
+    PublicPrototypes,
+    PureDP,
+)
 from dppl.audit import audit, bounds, worst_case
 from dppl.audit.audit import audit_release
 from dppl.audit.canaries import _target_probabilities
@@ -25,9 +34,12 @@ pytestmark = pytest.mark.audit
 
 ALARM = 1e-6
 TIGHT_CONFIDENCE = 0.8
-# Shares of a claim that a bound reaches: of a fit, and of a bare mechanism, which allows more runs.
-SHARE, SHARE_OF_MU = 0.4, 0.6
-SHARE_OF_BARE, SHARE_OF_BARE_MU = 0.5, 0.85
+# Shares of a claim that a bound reaches: of a fit, and of a bare mechanism, which
+# allows more runs.
+SHARE = 0.4
+SHARE_OF_MU = 0.6
+SHARE_OF_BARE = 0.5
+SHARE_OF_BARE_MU = 0.85
 SYSTEM = SystemRandomness()
 
 
@@ -37,11 +49,17 @@ def check(result, *, share=None):
     assert result.confidence == 1 - ALARM
     if share:  # a bound of less confidence on the same runs: how near it comes needs no tiny error
         if result.bound == "gaussian":
-            found = bounds.lower_bound(*result.samples, parameter="mu", confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(
+                *result.samples, parameter="mu", confidence=TIGHT_CONFIDENCE
+            )
         elif result.parameter == "rho":
-            found = bounds.lower_bound(*result.samples, parameter="rho", confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(
+                *result.samples, parameter="rho", confidence=TIGHT_CONFIDENCE
+            )
         else:
-            found = bounds.lower_bound(*result.samples, parameter="epsilon", confidence=TIGHT_CONFIDENCE)
+            found = bounds.lower_bound(
+                *result.samples, parameter="epsilon", confidence=TIGHT_CONFIDENCE
+            )
         assert found >= share * result.claimed
 
 
@@ -53,7 +71,11 @@ def run(estimator, runs, **options):
 def test_mean_prototypes_keep_their_mu():
     """Of a replaced record; test_persons.py audits added ones."""
     result = run(MeanPrototypes(GaussianDP(2.0), ["a"], adjacency="replace-one"), 800)
-    assert (result.parameter, result.notion, result.bound) == ("mu", "Gaussian DP", "gaussian")
+    assert (result.parameter, result.notion, result.bound) == (
+        "mu",
+        "Gaussian DP",
+        "gaussian",
+    )
     # Below the share with probability 2e-8.
     check(result, share=SHARE_OF_MU)
 
@@ -64,7 +86,11 @@ def test_gaussian_noise_is_audited_in_mu_whatever_the_budget(budget):
     result = run(estimator, 50)
     check(result)
     assert result.parameter == "mu"
-    assert 0.999 * budget.gaussian_allowance().mu <= result.claimed <= budget.gaussian_allowance().mu
+    assert (
+        0.999 * budget.gaussian_allowance().mu
+        <= result.claimed
+        <= budget.gaussian_allowance().mu
+    )
 
 
 def test_public_prototypes_keep_their_epsilon():
@@ -75,7 +101,11 @@ def test_public_prototypes_keep_their_epsilon():
 def test_mean_prototypes_keep_their_epsilon_at_delta():
     result = run(MeanPrototypes(ApproxDP(4.0, 1e-5), ["a", "b"]), 100, delta=1e-5)
     check(result)
-    assert (result.parameter, result.delta, result.bound) == ("epsilon", 1e-5, "gaussian")
+    assert (result.parameter, result.delta, result.bound) == (
+        "epsilon",
+        1e-5,
+        "gaussian",
+    )
     assert 3.999 < result.claimed <= 4.0
 
 
@@ -84,11 +114,15 @@ def test_the_rounded_gaussian_keeps_its_mu(sensitivity):
     """Also where noise of half a step is rounded: rounding can only hide."""
     mechanism = RoundedGaussian.within(GaussianDP(2.0), Fraction(sensitivity**2))
     noisy = {
-        include: iter(mechanism.release(np.full(8000, sensitivity * include), SYSTEM)) for include in (False, True)
+        include: iter(mechanism.release(np.full(8000, sensitivity * include), SYSTEM))
+        for include in (False, True)
     }
     # Of wide noise below the share with probability 1e-10.
     result = audit_release(
-        lambda include: float(next(noisy[include])), GaussianDP(2.0), runs=8000, confidence=1 - ALARM
+        lambda include: float(next(noisy[include])),
+        GaussianDP(2.0),
+        runs=8000,
+        confidence=1 - ALARM,
     )
     check(result, share=SHARE_OF_BARE_MU if sensitivity > 1 else None)
 
@@ -102,7 +136,10 @@ def test_the_exponential_mechanism_keeps_its_epsilon(size, n_others):
         return float(targets[mechanism.select(7 * include * targets, SYSTEM)].all())
 
     # Below the share with probability 1e-6 each.
-    check(audit_release(release, PureDP(3.0), runs=2000, confidence=1 - ALARM), share=SHARE_OF_BARE)
+    check(
+        audit_release(release, PureDP(3.0), runs=2000, confidence=1 - ALARM),
+        share=SHARE_OF_BARE,
+    )
 
 
 def test_one_selection_keeps_its_bounded_range_rho():
@@ -116,9 +153,13 @@ def test_one_selection_keeps_its_bounded_range_rho():
     # Below the share with probability 7e-7.
     result = audit_release(release, ZCDP(2.0), runs=3500, confidence=1 - ALARM)
     check(result, share=SHARE_OF_BARE)
-    assert bounds.lower_bound(*result.samples, parameter="mu") > 2.0  # more than Gaussian noise of that rho shows ...
+    assert (
+        bounds.lower_bound(*result.samples, parameter="mu") > 2.0
+    )  # more than Gaussian noise of that rho shows ...
     own = GaussianDP(mechanism.describe("rows").cost["mu"])
-    check(audit_release(release, own, runs=3500, confidence=1 - ALARM))  # ... and no more than its own mu
+    check(
+        audit_release(release, own, runs=3500, confidence=1 - ALARM)
+    )  # ... and no more than its own mu
 
 
 def test_a_selection_is_audited_against_its_mu():
@@ -130,15 +171,23 @@ def test_a_selection_is_audited_against_its_mu():
 
 def test_at_a_delta_a_selection_is_audited_against_its_own_epsilon():
     """Through the curve of Gaussian noise its mu would show an epsilon above the true one."""
-    result = run(PublicPrototypes(GaussianDP(2.0), ["a"], clip=(0.0, 2.0)), 60, delta=1e-5)
+    result = run(
+        PublicPrototypes(GaussianDP(2.0), ["a"], clip=(0.0, 2.0)), 60, delta=1e-5
+    )
     check(result)
     assert (result.parameter, result.bound) == ("epsilon", "event")
     pure = GaussianDP(2.0).selection_epsilon()
-    assert result.lower_bound <= result.claimed < pure < GaussianDP(2.0).to_approx(1e-5).epsilon
+    assert (
+        result.lower_bound
+        <= result.claimed
+        < pure
+        < GaussianDP(2.0).to_approx(1e-5).epsilon
+    )
 
 
 def test_coinpress_keeps_its_mu():
-    lattice, mechanism = Lattice(16), CoinPress(mu=2.0)
+    lattice = Lattice(16)
+    mechanism = CoinPress(mu=2.0)
     rows = {side: np.zeros((200, 16), np.int8) for side in (True, False)}
     rows[True][0, 0], rows[False][0, 0] = 127, -127
 
@@ -154,7 +203,8 @@ def test_the_planned_probabilities_are_those_of_the_mechanism(adjacency, size):
     """The targets' probabilities, by enumeration of sets with the utilities that the estimator would see."""
     import itertools
 
-    n_others, replaces = 5, adjacency == "replace-one"
+    n_others = 5
+    replaces = adjacency == "replace-one"
     epsilon = 3.0 / 2 if replaces else 3.0
     targets = np.arange(n_others + size) >= n_others
 
@@ -165,7 +215,9 @@ def test_the_planned_probabilities_are_those_of_the_mechanism(adjacency, size):
 
     planned = _target_probabilities(3.0, size, n_others, replaces)
     without = (~targets if replaces else np.zeros_like(targets)).astype(float)
-    assert planned == pytest.approx((probability(targets.astype(float)), probability(without)))
+    assert planned == pytest.approx(
+        (probability(targets.astype(float)), probability(without))
+    )
 
 
 def test_a_seeded_estimator_is_audited_with_fresh_noise():
@@ -182,8 +234,16 @@ def test_a_seeded_estimator_is_audited_with_fresh_noise():
 def test_a_delta_turns_the_claim_into_one_about_epsilon():
     result = run(MeanPrototypes(ZCDP(2.0), ["a"]), 100, delta=1e-5)
     check(result)
-    assert (result.parameter, result.notion, result.delta) == ("epsilon", "approximate DP", 1e-5)
-    assert result.claimed == GaussianDP(2.0).to_approx(1e-5).epsilon < ZCDP(2.0).to_approx(1e-5).epsilon
+    assert (result.parameter, result.notion, result.delta) == (
+        "epsilon",
+        "approximate DP",
+        1e-5,
+    )
+    assert (
+        result.claimed
+        == GaussianDP(2.0).to_approx(1e-5).epsilon
+        < ZCDP(2.0).to_approx(1e-5).epsilon
+    )
 
 
 def test_results_speak_for_themselves():
@@ -191,14 +251,30 @@ def test_results_speak_for_themselves():
     content = result.to_dict()
     assert json.loads(json.dumps(content)) == content
     assert set(content) == {
-        *("method", "notion", "parameter", "claimed", "lower_bound", "provable", "delta", "bound"),
+        *(
+            "method",
+            "notion",
+            "parameter",
+            "claimed",
+            "lower_bound",
+            "provable",
+            "delta",
+            "bound",
+        ),
         *("confidence", "runs", "seconds", "unit", "violation"),
     }
-    assert str(result).startswith("PublicPrototypes: claims epsilon = 0.2 for one record (pure DP); measured at least ")
-    assert result.verdict == "not refuted; a lower bound can only refute a claim, never prove it"
+    assert str(result).startswith(
+        "PublicPrototypes: claims epsilon = 0.2 for one record (pure DP); measured at least "
+    )
+    assert (
+        result.verdict
+        == "not refuted; a lower bound can only refute a claim, never prove it"
+    )
     few = run(PublicPrototypes(PureDP(3.0), ["a"]), 5)
     assert (few.lower_bound, few.provable, few.violation) == (0, 0, False)
-    assert str(few).endswith("Verdict: none: so few runs can show at most epsilon = 0; raise runs.")
+    assert str(few).endswith(
+        "Verdict: none: so few runs can show at most epsilon = 0; raise runs."
+    )
 
 
 def test_audits_that_cannot_mean_anything_are_refused():
@@ -207,8 +283,15 @@ def test_audits_that_cannot_mean_anything_are_refused():
     with pytest.raises(ParameterError, match="runs must be at least 2"):
         audit(mean, data, canary, runs=1)
     with pytest.raises(ParameterError, match="names its replacement"):
-        audit(MeanPrototypes(ZCDP(1.0), ["a"], adjacency="replace-one"), data, canary, runs=2)
+        audit(
+            MeanPrototypes(ZCDP(1.0), ["a"], adjacency="replace-one"),
+            data,
+            canary,
+            runs=2,
+        )
     with pytest.raises(ParameterError, match="needs a list of classes"):
         worst_case(MeanPrototypes(ZCDP(1.0)))
     with pytest.raises(ParameterError, match="no lattice"):
-        worst_case(PublicPrototypes(ZCDP(1.0), ["a"], lattice=LatticeOptions(rotation="auto")))
+        worst_case(
+            PublicPrototypes(ZCDP(1.0), ["a"], lattice=LatticeOptions(rotation="auto"))
+        )

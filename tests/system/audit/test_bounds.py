@@ -24,8 +24,11 @@ epsilon_lower_bound, gdp_lower_bound, zcdp_lower_bound = (
 )
 # Each simulation below raises a false alarm with at most this probability.
 ALARM = 1e-6
-REPETITIONS, RUNS, CONFIDENCE = 600, 200, 0.8
-# With a right bound, more excesses than this happen with probability at most ALARM (exact binomial tail).
+REPETITIONS = 600
+RUNS = 200
+CONFIDENCE = 0.8
+# With a right bound, more excesses than this happen with probability at most ALARM
+# (exact binomial tail).
 MOST_EXCESSES = stats.binom.isf(ALARM, REPETITIONS, 1 - CONFIDENCE)
 
 MU = 1.5
@@ -46,8 +49,11 @@ def response_pair(rng, runs=RUNS):
 def response_rho():
     """Return the exact rho of randomised response: the largest D_alpha/alpha, over a dense grid of orders."""
     alpha = 1 + np.geomspace(1e-9, 1e3, 100_000)
-    log_p, log_q = math.log(RESPONSE), math.log(1 - RESPONSE)
-    terms = np.logaddexp(alpha * log_p + (1 - alpha) * log_q, alpha * log_q + (1 - alpha) * log_p)
+    log_p = math.log(RESPONSE)
+    log_q = math.log(1 - RESPONSE)
+    terms = np.logaddexp(
+        alpha * log_p + (1 - alpha) * log_q, alpha * log_q + (1 - alpha) * log_p
+    )
     return float((terms / (alpha - 1) / alpha).max())
 
 
@@ -58,7 +64,9 @@ CASES = {
     "rho of a Gaussian": (gaussian_pair, zcdp_lower_bound, MU**2 / 2),
     "epsilon of a Gaussian at delta": (
         gaussian_pair,
-        lambda *samples, confidence: epsilon_lower_bound(*samples, delta=DELTA, confidence=confidence),
+        lambda *samples, confidence: epsilon_lower_bound(
+            *samples, delta=DELTA, confidence=confidence
+        ),
         epsilon_of_gdp(MU, DELTA),
     ),
 }
@@ -69,15 +77,24 @@ CASES = {
 def test_bounds_exceed_the_truth_no_more_often_than_stated(case):
     draw, bound, truth = CASES[case]
     rng = np.random.default_rng(0)
-    found = np.array([bound(*draw(rng), confidence=CONFIDENCE) for _ in range(REPETITIONS)])
+    found = np.array(
+        [bound(*draw(rng), confidence=CONFIDENCE) for _ in range(REPETITIONS)]
+    )
     assert (found > truth).sum() <= MOST_EXCESSES
-    # Not empty either: with many runs the bound comes near (of a Gaussian, one event shows part of rho only).
-    assert truth >= bound(*draw(rng, 100_000), confidence=1 - ALARM) > (0.55 if "rho of a G" in case else 0.8) * truth
+    # Not empty either: with many runs the bound comes near (of a Gaussian, one event
+    # shows part of rho only).
+    assert (
+        truth
+        >= bound(*draw(rng, 100_000), confidence=1 - ALARM)
+        > (0.55 if "rho of a G" in case else 0.8) * truth
+    )
 
 
 def naive_mu(inside, outside):
     """Point estimates at the best of all thresholds, on the same runs: what an audit must not do."""
-    thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.05, 0.95, 40))
+    thresholds = np.quantile(
+        np.concatenate([inside, outside]), np.linspace(0.05, 0.95, 40)
+    )
     p, q = ((sample[:, None] > thresholds).mean(axis=0) for sample in (inside, outside))
     kept = (q > 0) & (p < 1)
     return (stats.norm.ppf(p[kept]) - stats.norm.ppf(q[kept])).max()
@@ -110,16 +127,24 @@ def test_a_perfect_statistic_proves_what_the_number_of_runs_allows():
     samples = np.ones(100), np.zeros(100)
     assert epsilon_lower_bound(*samples) == pytest.approx(math.log(low / (1 - low)))
     assert gdp_lower_bound(*samples) == pytest.approx(2 * stats.norm.ppf(low))
-    assert most_provable(100, "epsilon", 0.0, 0.95) == pytest.approx(math.log(low / (1 - low)))
+    assert most_provable(100, "epsilon", 0.0, 0.95) == pytest.approx(
+        math.log(low / (1 - low))
+    )
     assert most_provable(5, "mu", 0.0, 0.95) == 0
-    assert epsilon_lower_bound(*samples, delta=0.3) == pytest.approx(math.log((low - 0.3) / (1 - low)))
+    assert epsilon_lower_bound(*samples, delta=0.3) == pytest.approx(
+        math.log((low - 0.3) / (1 - low))
+    )
 
 
 def test_the_side_and_the_order_of_the_pair_do_not_matter():
     rng = np.random.default_rng(0)
     inside, outside = gaussian_pair(rng, 4000)
     for bound in (epsilon_lower_bound, gdp_lower_bound, zcdp_lower_bound):
-        found = [bound(inside, outside), bound(-inside, -outside), bound(outside, inside)]
+        found = [
+            bound(inside, outside),
+            bound(-inside, -outside),
+            bound(outside, inside),
+        ]
         assert max(found) < 1.1 * min(found)
 
 
@@ -131,12 +156,15 @@ def test_equal_laws_prove_nothing():
 def test_a_rare_event_on_the_other_side_is_found():
     """Certain without the canary up to 1 in 5; impossible with it: the ratio lies in the order Q over P."""
     outside = (np.arange(2000) % 5 == 0).astype(float)
-    assert epsilon_lower_bound(np.zeros(2000), outside, confidence=1 - 1e-6) > math.log(0.14 / 0.015)
+    assert epsilon_lower_bound(np.zeros(2000), outside, confidence=1 - 1e-6) > math.log(
+        0.14 / 0.015
+    )
 
 
 @given(st.floats(0.05, 6), st.floats(-6, 6))
 def test_no_event_proves_more_than_a_gaussian_has(mu, threshold):
-    p, q = stats.norm.sf(threshold - mu), stats.norm.sf(threshold)
+    p = stats.norm.sf(threshold - mu)
+    q = stats.norm.sf(threshold)
     if 1e-12 < q < p < 1 - 1e-12:
         assert proved_by(p, q, "mu") == pytest.approx(mu, rel=1e-3)
         assert proved_by(p, q, "rho") <= mu**2 / 2 * (1 + 1e-9)
@@ -151,7 +179,9 @@ def test_epsilon_of_gdp_is_that_of_dp_accounting(mu, delta):
     assert epsilon_of_gdp(0.0, delta) == 0.0
 
 
-@pytest.mark.parametrize("samples", [[1.0], [1.0, np.nan], [1.0, np.inf], [[1.0, 2.0]], []])
+@pytest.mark.parametrize(
+    "samples", [[1.0], [1.0, np.nan], [1.0, np.inf], [[1.0, 2.0]], []]
+)
 def test_samples_that_cannot_be_used_are_refused(samples):
     with pytest.raises(InputError, match="at least 2 finite numbers"):
         gdp_lower_bound(samples, [0.0, 1.0])
@@ -159,7 +189,9 @@ def test_samples_that_cannot_be_used_are_refused(samples):
 
 @pytest.mark.parametrize("confidence", [0, 1, 1.5])
 def test_a_confidence_outside_0_and_1_is_refused(confidence):
-    with pytest.raises(ParameterError, match="confidence must lie strictly between 0 and 1"):
+    with pytest.raises(
+        ParameterError, match="confidence must lie strictly between 0 and 1"
+    ):
         gdp_lower_bound([0, 1], [0, 1], confidence=confidence)
 
 

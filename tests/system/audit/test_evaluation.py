@@ -14,29 +14,49 @@ from dppl.kernel.queries import ADD_REMOVE
 
 pytestmark = pytest.mark.audit
 
-CLAIM, CONFIDENCE, RUNS = GaussianDP(1.0), 1 - 1e-6, 1500
+CLAIM = GaussianDP(1.0)
+CONFIDENCE = 1 - 1e-6
+RUNS = 1500
 ASKED = measurements(6, ["precision", "confusions", "calibration", "reliability"])
 BANDS = {"bands": {"bands": np.arange(6) // 2, "weights": np.ones(6)}}
-# The first record enters every table: it is wrong, and sure of that at each temperature.
+# The first record enters every table: it is wrong, and sure of that at each
+# temperature.
 PROBABILITIES = np.vstack([np.eye(6)[1], np.full((3, 6), 1 / 6)])
-LABELS, PREDICTED = np.array(["a", "a", "b", "c"]), np.array([1, 0, 0, 2])
+LABELS = np.array(["a", "a", "b", "c"])
+PREDICTED = np.array([1, 0, 0, 2])
 
 
 def outcomes(include):
     kept = slice(0 if include else 1, None)
     guesses = Guesses(PREDICTED[kept], PROBABILITIES[kept])
-    return Outcomes.of(LABELS[kept], None, np.array(list("abcdef")), [guesses], top_k=2, confidences=True)
+    return Outcomes.of(
+        LABELS[kept],
+        None,
+        np.array(list("abcdef")),
+        [guesses],
+        top_k=2,
+        confidences=True,
+    )
 
 
 def audited(paid):
     """Audit by the logarithm of the likelihood ratio of Gaussian noise on all tables."""
     sides = {include: outcomes(include) for include in (True, False)}
-    of = lambda include, name: sides[include].total(ASKED[name].query, **BANDS.get(name, {}))  # noqa: E731
-    towards = {name: (of(True, name) - of(False, name)) / paid[name].mechanism.noise_std ** 2 for name in ASKED}
+
+    def of(include, name):
+        return sides[include].total(ASKED[name].query, **BANDS.get(name, {}))
+
+    towards = {
+        name: (of(True, name) - of(False, name)) / paid[name].mechanism.noise_std ** 2
+        for name in ASKED
+    }
 
     def statistic(include):
         with Measure(paid, sides[include], None) as measure:
-            return sum(float((measure(name, **BANDS.get(name, {})) * move).sum()) for name, move in towards.items())
+            return sum(
+                float((measure(name, **BANDS.get(name, {})) * move).sum())
+                for name, move in towards.items()
+            )
 
     return audit_release(statistic, CLAIM, runs=RUNS, confidence=CONFIDENCE)
 
@@ -51,7 +71,9 @@ def test_all_tables_together_leak_nearly_what_is_claimed_and_no_more():
 def test_noise_for_a_smaller_record_is_refuted():
     """All noise is half as wide as planned, so that mu is 2: missed with probability below 1e-10."""
     paid = {
-        name: replace(one, mechanism=replace(one.mechanism, noise_std=one.mechanism.noise_std / 2))
+        name: replace(
+            one, mechanism=replace(one.mechanism, noise_std=one.mechanism.noise_std / 2)
+        )
         for name, one in calibrated(CLAIM, ASKED, ADD_REMOVE).items()
     }
     assert audited(paid).violation

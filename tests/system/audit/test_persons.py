@@ -1,6 +1,7 @@
 """Audits of the promise to a person: fifty records show as much as one does, and without ids far more.
 
-False alarms as in test_audit: a claim that holds is refuted with probability at most 1e-6.
+False alarms as in test_audit: a claim that holds is refuted with probability at most
+1e-6.
 """
 
 from fractions import Fraction
@@ -25,7 +26,11 @@ CLASSES = list(range(8))
 CASES = {
     "one class": {"person_records": 50},
     "several classes": {"person_records": 50, "spread": True},
-    "all classes count": {"person_records": 50, "spread": True, "max_classes_per_person": 8},
+    "all classes count": {
+        "person_records": 50,
+        "spread": True,
+        "max_classes_per_person": 8,
+    },
 }
 
 
@@ -43,18 +48,27 @@ def test_a_person_of_fifty_records_is_worth_what_was_promised(case):
     assert (result.claimed, result.unit) == (pytest.approx(CLAIM.mu, rel=1e-9), PERSON)
     assert result.lower_bound <= result.claimed
     assert not result.violation
-    # Of the bound at a confidence of 80 %, below the share with probability 2e-8, as in test_audit.
-    assert bounds.lower_bound(*result.samples, parameter="mu", confidence=0.8) >= 0.4 * CLAIM.mu
+    # Of the bound at a confidence of 80 %, below the share with probability 2e-8, as in
+    # test_audit.
+    assert (
+        bounds.lower_bound(*result.samples, parameter="mu", confidence=0.8)
+        >= 0.4 * CLAIM.mu
+    )
 
 
-@pytest.mark.parametrize("estimator", [SoftmaxPrototypes(CLAIM, [0, 1, 2]), PublicPrototypes(PureDP(3.0), [0, 1])])
+@pytest.mark.parametrize(
+    "estimator",
+    [SoftmaxPrototypes(CLAIM, [0, 1, 2]), PublicPrototypes(PureDP(3.0), [0, 1])],
+)
 def test_other_estimators_have_a_worst_case_of_several_classes(estimator):
     for case in list(CASES)[1:]:
         assert run(estimator, 2, **CASES[case]).unit == PERSON
 
 
 def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canary():
-    data, canary = worst_case(MeanPrototypes(CLAIM, CLASSES), person_records=50, spread=True)
+    data, canary = worst_case(
+        MeanPrototypes(CLAIM, CLASSES), person_records=50, spread=True
+    )
     assert np.bincount(canary.records.y)[0] == 26
     assert set(canary.records.y) == set(CLASSES)
     assert len(data.groups) == len(data.y)
@@ -62,26 +76,48 @@ def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canar
     assert (np.abs(canary.records.X) == canary.row).all()
     assert worst_case(MeanPrototypes(CLAIM, CLASSES))[0].groups is None
     assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == RECORD
-    for given in ({"person_records": 0}, {"person_records": 2, "spread": True}, {"spread": True}):
-        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records|goes with person_records"):
+    for given in (
+        {"person_records": 0},
+        {"person_records": 2, "spread": True},
+        {"spread": True},
+    ):
+        with pytest.raises(
+            ParameterError,
+            match=r"must be an integer|at least 3 records|goes with person_records",
+        ):
             worst_case(MeanPrototypes(CLAIM, CLASSES), **given)
     with pytest.raises(ParameterError, match="two classes"):
         worst_case(MeanPrototypes(CLAIM, ["a"]), person_records=5, spread=True)
     with pytest.raises(ParameterError, match="adjacency add-remove"):
-        worst_case(MeanPrototypes(CLAIM, ["a"], adjacency="replace-one"), person_records=5)
+        worst_case(
+            MeanPrototypes(CLAIM, ["a"], adjacency="replace-one"), person_records=5
+        )
 
 
 def each_record_counts(patch):
-    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, *others: (np.asarray(rows), codes))
+    patch.setattr(
+        persons,
+        "rows_of_persons",
+        lambda rows, codes, numbers, *others: (np.asarray(rows), codes),
+    )
 
 
 def every_class_counts(patch):
-    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts, most: np.ones(len(codes), bool))
+    patch.setattr(
+        persons,
+        "_most_frequent",
+        lambda numbers, codes, counts, most: np.ones(len(codes), bool),
+    )
 
 
 def classes_cost_nothing(patch):
-    patch.setattr("dppl.kernel.measure.budget_of_one", lambda budget, *others, **more: budget)
-    patch.setattr("dppl.kernel.privacy.guarantee.Release.for_rows", lambda release, *others, **more: release)
+    patch.setattr(
+        "dppl.kernel.measure.budget_of_one", lambda budget, *others, **more: budget
+    )
+    patch.setattr(
+        "dppl.kernel.privacy.guarantee.Release.for_rows",
+        lambda release, *others, **more: release,
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,8 +137,10 @@ def test_planted_faults_break_the_promise(fault, case, monkeypatch):
 @pytest.mark.parametrize("after", [True, False])
 def test_a_cap_after_the_sum_of_all_persons_breaks_the_promise(after):
     """The norm of all records' sum is cut to what the persons may have together, and not the sum of each person."""
-    steps, n_others = 127, 20
-    mechanism, source = RoundedGaussian.within(CLAIM, Fraction(steps**2)), randomness(None)
+    steps = 127
+    n_others = 20
+    mechanism = RoundedGaussian.within(CLAIM, Fraction(steps**2))
+    source = randomness(None)
     persons_rows = [np.array([[0, steps]])] * n_others
 
     def capped(total, norm):
@@ -112,7 +150,11 @@ def test_a_cap_after_the_sum_of_all_persons_breaks_the_promise(after):
     def release(include):
         everyone = persons_rows + [np.tile([steps, 0], (50, 1))] * include
         sums = [rows.sum(axis=0) for rows in everyone]
-        total = capped(sum(sums), steps * len(sums)) if after else sum(capped(one, steps) for one in sums)
+        total = (
+            capped(sum(sums), steps * len(sums))
+            if after
+            else sum(capped(one, steps) for one in sums)
+        )
         return float(mechanism.release(total.astype(np.int64), source)[0])
 
     result = audit_release(release, CLAIM, runs=400, confidence=CONFIDENCE)
@@ -122,9 +164,13 @@ def test_a_cap_after_the_sum_of_all_persons_breaks_the_promise(after):
 
 def test_without_ids_the_same_records_break_the_promise():
     """Missed with probability below 1e-6: five records move the sum by 10 standard deviations of the noise."""
-    row, others = np.eye(16)[0], Records(np.eye(16)[1:2], ["a"])
+    row = np.eye(16)[0]
+    others = Records(np.eye(16)[1:2], ["a"])
     canary = Canary(
-        row, "a", lambda model: float(model.prototypes_[0] @ row), records=Records(np.tile(row, (5, 1)), ["a"] * 5)
+        row,
+        "a",
+        lambda model: float(model.prototypes_[0] @ row),
+        records=Records(np.tile(row, (5, 1)), ["a"] * 5),
     )
     estimator = MeanPrototypes(CLAIM, ["a"])
     assert audit(estimator, others, canary, runs=300, confidence=CONFIDENCE).violation

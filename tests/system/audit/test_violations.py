@@ -1,7 +1,8 @@
 """Faults planted into mechanisms and estimators are found, at a confidence of 1 - 1e-6.
 
-Each test misses its fault with probability below 1e-6 (by exact binomial tails, or simulated audits and a normal
-approximation). That the same audits find nothing in the code as it is stands in test_audit.
+Each test misses its fault with probability below 1e-6 (by exact binomial tails, or
+simulated audits and a normal approximation). That the same audits find nothing in the
+code as it is stands in test_audit.
 """
 
 import math
@@ -50,8 +51,16 @@ def weaken_noise(monkeypatch):
 
 def audited_noise(mechanism, runs, claim):
     """Audit bare noise on a value that one record moves from 64 to 191, by the whole sensitivity of 127."""
-    noisy = {include: iter(mechanism.release(np.full(runs, 64 + 127 * include), SYSTEM)) for include in (False, True)}
-    return audit_release(lambda include: float(next(noisy[include])), claim, runs=runs, confidence=CONFIDENCE)
+    noisy = {
+        include: iter(mechanism.release(np.full(runs, 64 + 127 * include), SYSTEM))
+        for include in (False, True)
+    }
+    return audit_release(
+        lambda include: float(next(noisy[include])),
+        claim,
+        runs=runs,
+        confidence=CONFIDENCE,
+    )
 
 
 def test_a_tenth_less_noise_than_planned(weaken_noise):
@@ -70,7 +79,9 @@ class RoundsFirst(RoundedGaussian):
 
 
 def test_a_rounding_before_the_noise():
-    assert audited_noise(RoundsFirst.within(GaussianDP(1.0), Fraction(127**2)), 2000, GaussianDP(1.0)).violation
+    assert audited_noise(
+        RoundsFirst.within(GaussianDP(1.0), Fraction(127**2)), 2000, GaussianDP(1.0)
+    ).violation
 
 
 class SameBits(SystemRandomness):
@@ -85,14 +96,21 @@ class SameBits(SystemRandomness):
 
 def test_bits_that_are_used_again():
     """The difference of two releases with equal bits has no noise."""
-    mechanism, source = RoundedGaussian.within(GaussianDP(1.0), Fraction(127**2)), SameBits()
+    mechanism = RoundedGaussian.within(GaussianDP(1.0), Fraction(127**2))
+    source = SameBits()
 
     def release(include):
-        first, second = (mechanism.release(np.array([127 * value]), source)[0] for value in (include, 0))
+        first, second = (
+            mechanism.release(np.array([127 * value]), source)[0]
+            for value in (include, 0)
+        )
         return float(first - second)
 
-    # What both cost together, if their noise were independent: only one of them sees the record.
-    assert audit_release(release, GaussianDP(1.0), runs=200, confidence=CONFIDENCE).violation
+    # What both cost together, if their noise were independent: only one of them sees
+    # the record.
+    assert audit_release(
+        release, GaussianDP(1.0), runs=200, confidence=CONFIDENCE
+    ).violation
 
 
 class Unstated(RoundedGaussian):
@@ -114,7 +132,10 @@ class ForgetsItsSize(LinearProbe):
 
     def measurements(self, setting):
         declared = super().measurements(setting)
-        return {**declared, "size": Measurement(UnstatedNumber(), declared["size"].percent)}
+        return {
+            **declared,
+            "size": Measurement(UnstatedNumber(), declared["size"].percent),
+        }
 
 
 def test_a_release_that_is_left_out_of_the_sum():
@@ -142,11 +163,16 @@ class HalfSensitivity(MeanPrototypes):
     """Asks for such sums."""
 
     def measurements(self, setting):
-        return {**super().measurements(setting), "sums": Measurement(HalfReach(setting.lattice, setting.n_classes))}
+        return {
+            **super().measurements(setting),
+            "sums": Measurement(HalfReach(setting.lattice, setting.n_classes)),
+        }
 
 
 def test_half_the_sensitivity_of_a_sum():
-    assert audited(HalfSensitivity(ZCDP(2.0), ["a"], adjacency="replace-one"), 800).violation
+    assert audited(
+        HalfSensitivity(ZCDP(2.0), ["a"], adjacency="replace-one"), 800
+    ).violation
 
 
 def test_half_the_sensitivity_of_a_selection():
@@ -157,14 +183,17 @@ def test_half_the_sensitivity_of_a_selection():
         utilities[-1] = 100 * include
         return float(mechanism.select(utilities, SYSTEM)[0] == 200)
 
-    assert audit_release(release, PureDP(3.0), runs=6000, confidence=CONFIDENCE).violation
+    assert audit_release(
+        release, PureDP(3.0), runs=6000, confidence=CONFIDENCE
+    ).violation
 
 
 def published_selection(utilities, size, epsilon, sensitivity):
     """Select a set as DPPL-v1 C.3.1 and its code do: rank y from 0 by binom(y, K), then others among the better."""
     order = np.argsort(-utilities, kind="stable")
     weights = [
-        math.comb(y, size) * math.exp(epsilon * int(utilities[row]) / (2 * sensitivity)) for y, row in enumerate(order)
+        math.comb(y, size) * math.exp(epsilon * int(utilities[row]) / (2 * sensitivity))
+        for y, row in enumerate(order)
     ]
     source = random.SystemRandom()
     (worst,) = source.choices(range(len(utilities)), weights)
@@ -176,9 +205,13 @@ def test_the_published_weights_of_sets():
     targets = np.array([False, False, True, True])
 
     def release(include):
-        return float(targets[published_selection(10 * include * targets, 2, 1.0, 10)].all())
+        return float(
+            targets[published_selection(10 * include * targets, 2, 1.0, 10)].all()
+        )
 
-    assert audit_release(release, PureDP(1.0), runs=2000, confidence=CONFIDENCE).violation
+    assert audit_release(
+        release, PureDP(1.0), runs=2000, confidence=CONFIDENCE
+    ).violation
 
 
 class CountScaledNoise(MeanPrototypes):
@@ -186,16 +219,19 @@ class CountScaledNoise(MeanPrototypes):
 
     def learn(self, measure, setting):
         super().learn(measure, setting)
-        self.prototypes_ /= np.maximum(np.bincount(measure._counter.records.codes, minlength=len(self.classes_)), 1)[
-            :, None
-        ]
+        self.prototypes_ /= np.maximum(
+            np.bincount(measure._counter.records.codes, minlength=len(self.classes_)), 1
+        )[:, None]
 
 
 def test_class_counts_as_scale_of_the_noise():
-    # One record of the class, and the canary equal to it; the statistic sees nothing but noise.
+    # One record of the class, and the canary equal to it; the statistic sees nothing
+    # but noise.
     case = (
         Records(AXES[:1], ["a"]),
-        Canary(AXES[0], "a", lambda model: float(np.linalg.norm(model.prototypes_[0, 1:]))),
+        Canary(
+            AXES[0], "a", lambda model: float(np.linalg.norm(model.prototypes_[0, 1:]))
+        ),
     )
     assert audited(CountScaledNoise(ZCDP(0.5), ["a"]), 300, case).violation
     assert not audited(MeanPrototypes(ZCDP(0.5), ["a"]), 300, case).violation
@@ -206,7 +242,9 @@ def test_a_lattice_that_looks_at_the_batch(monkeypatch):
 
     def transform(self, X):
         rows = np.asarray(X, np.float64)
-        return np.rint(rows / max(np.linalg.norm(rows, axis=1).max(), 1e-9) * self.scale).astype(np.int8)
+        return np.rint(
+            rows / max(np.linalg.norm(rows, axis=1).max(), 1e-9) * self.scale
+        ).astype(np.int8)
 
     case = (
         Records(np.tile(AXES[1], (20, 1)), ["a"] * 20),
@@ -223,8 +261,15 @@ class SharedGenerator(MeanPrototypes):
 
     def learn(self, measure, setting):
         records = measure._counter.records
-        exact = class_sums(self.lattice_.blocks(records.rows), records.codes, len(self.classes_), self.lattice_.dim)
-        noise = measure._counter.source.rounded_gaussian(measure.noise_std("sums"), (1, self.lattice_.dim))
+        exact = class_sums(
+            self.lattice_.blocks(records.rows),
+            records.codes,
+            len(self.classes_),
+            self.lattice_.dim,
+        )
+        noise = measure._counter.source.rounded_gaussian(
+            measure.noise_std("sums"), (1, self.lattice_.dim)
+        )
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 
 
@@ -241,7 +286,9 @@ class SelectionOfCosines(Selection):
     """Takes utilities for cosines, of sensitivity 2, where they count squared lattice steps."""
 
     def mechanism(self, budget, times, relation):
-        return ExponentialMechanism(epsilon=budget.epsilon, sensitivity=2, size=self.n_selected)
+        return ExponentialMechanism(
+            epsilon=budget.epsilon, sensitivity=2, size=self.n_selected
+        )
 
 
 class NoSensitivity(PublicPrototypes):

@@ -10,9 +10,27 @@ OLD = {
     "quick": False,
     "skipped": {},
     "entries": [
-        {"part": "kernels", "name": "sums", "value": 0.8, "unit": "of the peak", "better": "higher"},
-        {"part": "passes", "name": "map", "value": 8.0, "unit": "times a copy", "better": "lower"},
-        {"part": "opacus", "name": "Opacus", "value": 5.0, "unit": "of our CPU seconds", "better": "higher"},
+        {
+            "part": "kernels",
+            "name": "sums",
+            "value": 0.8,
+            "unit": "of the peak",
+            "better": "higher",
+        },
+        {
+            "part": "passes",
+            "name": "map",
+            "value": 8.0,
+            "unit": "times a copy",
+            "better": "lower",
+        },
+        {
+            "part": "opacus",
+            "name": "Opacus",
+            "value": 5.0,
+            "unit": "of our CPU seconds",
+            "better": "higher",
+        },
     ],
 }
 
@@ -40,7 +58,10 @@ def changed(place, factor):
     return change
 
 
-@pytest.mark.parametrize(("place", "factor"), [(0, 1 / 1.16), (1, 1.16), (2, 1 / 1.16), (0, math.nan), (1, math.nan)])
+@pytest.mark.parametrize(
+    ("place", "factor"),
+    [(0, 1 / 1.16), (1, 1.16), (2, 1 / 1.16), (0, math.nan), (1, math.nan)],
+)
 def test_a_ratio_that_is_worse_by_more_is_named(held, place, factor):
     code, said = held(changed(place, factor))
     names = [entry["name"] for entry in OLD["entries"]]
@@ -48,7 +69,9 @@ def test_a_ratio_that_is_worse_by_more_is_named(held, place, factor):
     assert [name for name in names if f"worse: {name}: " in said] == [names[place]]
 
 
-@pytest.mark.parametrize(("place", "factor"), [(0, 1 / 1.14), (1, 1.14), (0, 100), (1, 0.01), (2, 1)])
+@pytest.mark.parametrize(
+    ("place", "factor"), [(0, 1 / 1.14), (1, 1.14), (0, 100), (1, 0.01), (2, 1)]
+)
 def test_a_ratio_that_is_worse_by_less_or_better_passes(held, place, factor):
     code, said = held(changed(place, factor))
     assert code == 0
@@ -80,7 +103,14 @@ def test_a_reason_of_another_part_excuses_nothing(held):
 
 
 def test_what_is_new_is_not_compared(held):
-    assert held(lambda results: results["entries"].append({**OLD["entries"][0], "name": "Gram"}))[0] == 0
+    assert (
+        held(
+            lambda results: results["entries"].append(
+                {**OLD["entries"][0], "name": "Gram"}
+            )
+        )[0]
+        == 0
+    )
 
 
 def test_a_quick_run_is_not_compared_with_a_whole_one(held):

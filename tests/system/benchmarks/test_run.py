@@ -14,15 +14,25 @@ FOLDER = Path(__file__).parents[3] / "benchmarks"
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
 def test_exponents_are_those_of_power_laws(script, power):
     sizes = np.array([100, 200, 400, 800])
-    assert script("growth").exponent(sizes, 0.003 * sizes**power) == pytest.approx(power, abs=1e-12)
+    assert script("growth").exponent(sizes, 0.003 * sizes**power) == pytest.approx(
+        power, abs=1e-12
+    )
 
 
 def test_the_yardstick_is_that_of_the_same_moment(script, monkeypatch):
     """A machine that slows down between rounds changes no ratio."""
     measuring = script("measuring")
-    slow = iter([1.0] * 6 + [4.0] * 5 + [9.0] * 5)  # a first call that warms up, then three rounds
+    slow = iter(
+        [1.0] * 6 + [4.0] * 5 + [9.0] * 5
+    )  # a first call that warms up, then three rounds
     monkeypatch.setattr(measuring, "timed", lambda function: function() * next(slow))
-    own, double = (lambda: np.ones(2)), (lambda: np.full(2, 2.0))
+
+    def own():
+        return np.ones(2)
+
+    def double():
+        return np.full(2, 2.0)
+
     found = measuring.measure({"one": own, "two": double}, own, 3)
     assert found["one"][1].tolist() == [1, 1]
     assert found["two"][1].tolist() == [2, 2]
@@ -30,7 +40,8 @@ def test_the_yardstick_is_that_of_the_same_moment(script, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_what_a_call_takes_and_not_what_calls_before_took(script):
-    measuring, size = script("measuring"), 1 << 24
+    measuring = script("measuring")
+    size = 1 << 24
     np.ones(4 * size, np.uint8)
     taken = measuring.extra_memory(lambda: np.ones(size, np.uint8))
     assert 0.95 * size < taken < 1.5 * size
@@ -47,11 +58,19 @@ def parts(script, monkeypatch):
     return say
 
 
-LINE = {"name": "sums", "value": 0.5, "unit": "of the peak", "better": "higher", "note": ""}
+LINE = {
+    "name": "sums",
+    "value": 0.5,
+    "unit": "of the peak",
+    "better": "higher",
+    "note": "",
+}
 
 
 def test_what_is_left_out_stands_in_the_results_with_its_reason(parts, tmp_path):
-    run = parts(kernels={"entries": [LINE]}, opacus={"skipped": "opacus is not installed"})
+    run = parts(
+        kernels={"entries": [LINE]}, opacus={"skipped": "opacus is not installed"}
+    )
     assert run.main(["--only", "kernels", "opacus", "--folder", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert results["entries"] == [{**LINE, "part": "kernels"}]
@@ -72,19 +91,34 @@ def test_a_part_that_fails_is_neither_measured_nor_excused(parts, tmp_path):
 
 def test_growth_is_a_row_for_each_kernel(parts, tmp_path):
     lines = [
-        {**LINE, "name": f"growth of sums with {key}", "exponent": power, "of the arithmetic": 1}
+        {
+            **LINE,
+            "name": f"growth of sums with {key}",
+            "exponent": power,
+            "of the arithmetic": 1,
+        }
         for key, power in {"n": 1.02, "C": 0.1}.items()
     ]
-    parts(growth={"entries": lines}).main(["--only", "growth", "--folder", str(tmp_path)])
-    assert "| sums | 1.02 (1) |  |  | 0.10 (1) |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    parts(growth={"entries": lines}).main(
+        ["--only", "growth", "--folder", str(tmp_path)]
+    )
+    assert "| sums | 1.02 (1) |  |  | 0.10 (1) |" in (
+        tmp_path / "RESULTS.md"
+    ).read_text(encoding="utf-8")
 
 
-def test_packages_that_are_missing_or_broken_are_told_apart(script, monkeypatch, tmp_path):
-    (tmp_path / "broken_peer.py").write_text("from json import nothing_of_that_name", encoding="utf-8")
+def test_packages_that_are_missing_or_broken_are_told_apart(
+    script, monkeypatch, tmp_path
+):
+    (tmp_path / "broken_peer.py").write_text(
+        "from json import nothing_of_that_name", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     missing = script("run").missing
     assert missing(("json", "no_such_peer")) == "no_such_peer is not installed"
-    assert missing(("broken_peer",)).startswith("broken_peer is installed but cannot be imported (")
+    assert missing(("broken_peer",)).startswith(
+        "broken_peer is installed but cannot be imported ("
+    )
     assert missing(("json",)) == ""
 
 
@@ -95,20 +129,37 @@ def test_the_committed_results_are_whole_and_their_page_is_theirs(script):
     assert not results["skipped"]
     assert not results["failed"]
     assert {entry["part"] for entry in results["entries"]} == set(run.PARTS)
-    assert len({entry["name"] for entry in results["entries"]}) == len(results["entries"])
+    assert len({entry["name"] for entry in results["entries"]}) == len(
+        results["entries"]
+    )
     assert (FOLDER / "RESULTS.md").read_text(encoding="utf-8") == run.page(results)
 
 
 @pytest.mark.slow
 def test_a_quick_run_measures_and_equals_itself(tmp_path):
-    words = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", "passes", "numpy", "--folder", str(tmp_path)]
+    words = [
+        sys.executable,
+        str(FOLDER / "run.py"),
+        "--quick",
+        "--only",
+        "passes",
+        "numpy",
+        "--folder",
+        str(tmp_path),
+    ]
     subprocess.run(words, check=True, capture_output=True)
     path = tmp_path / "results.json"
     results = json.loads(path.read_text(encoding="utf-8"))
     assert {entry["part"] for entry in results["entries"]} == {"passes", "numpy"}
     assert all(entry["value"] > 0 for entry in results["entries"])
-    assert len({entry["name"] for entry in results["entries"]}) == len(results["entries"])
-    subprocess.run([sys.executable, str(FOLDER / "compare.py"), str(path), str(path)], check=True, capture_output=True)
+    assert len({entry["name"] for entry in results["entries"]}) == len(
+        results["entries"]
+    )
+    subprocess.run(
+        [sys.executable, str(FOLDER / "compare.py"), str(path), str(path)],
+        check=True,
+        capture_output=True,
+    )
 
 
 @pytest.mark.slow

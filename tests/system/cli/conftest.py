@@ -37,12 +37,17 @@ def few_notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def cli(runner: CliRunner) -> Callable[..., Result]:
     """Run `dppl` in this process; an exception that is not a SystemExit fails the test.
 
-    Of an option that a test names once more than the command line that it varies, the last value counts.
+    Of an option that a test names once more than the command line that it varies, the
+    last value counts.
     """
 
     def invoke(*arguments: object, as_typed: bool = False, **env: str) -> Result:
         given = [str(argument) for argument in arguments]
-        result = runner.invoke(app, given if as_typed else last_of_each(given), env={"COLUMNS": "100", **env})
+        result = runner.invoke(
+            app,
+            given if as_typed else last_of_each(given),
+            env={"COLUMNS": "100", **env},
+        )
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result
 
@@ -55,11 +60,19 @@ def last_of_each(given: list[str]) -> list[str]:
     place = 0
     while place < len(given):
         name, *value = given[place : place + 2]
-        has_value = name.startswith("--") and bool(value) and not value[0].startswith("--")
+        has_value = (
+            name.startswith("--") and bool(value) and not value[0].startswith("--")
+        )
         # A ledger is named with its data set, and both files of a split.
-        values = 2 if name == "--ledger" or (name == "--out" and given[0] == "split") else int(has_value)
+        values = (
+            2
+            if name == "--ledger" or (name == "--out" and given[0] == "split")
+            else int(has_value)
+        )
         key = (
-            (name, value[0].partition("=")[0]) if name in ("--options", "--read", "--results", "--limits") else (name,)
+            (name, value[0].partition("=")[0])
+            if name in ("--options", "--read", "--results", "--limits")
+            else (name,)
         )
         if not name.startswith("--"):
             key = (name, str(place))
@@ -75,7 +88,9 @@ def process() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def invoke(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "dppl", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
 
     return invoke
 
@@ -86,7 +101,9 @@ def task(tmp_path: Path) -> SimpleNamespace:
     rng = np.random.default_rng(7)
     y = np.repeat(CLASSES, (20, 12, 5))
     centres = 3 * rng.standard_normal((3, 8))
-    X = (centres[np.repeat(range(3), (20, 12, 5))] + rng.standard_normal((37, 8))).astype(np.float32)
+    X = (
+        centres[np.repeat(range(3), (20, 12, 5))] + rng.standard_normal((37, 8))
+    ).astype(np.float32)
     X_public = rng.standard_normal((50, 8)).astype(np.float32)
     write_table(tmp_path / "train.npz", X, y)
     write_table(tmp_path / "public.npz", X_public)
@@ -107,7 +124,9 @@ def task(tmp_path: Path) -> SimpleNamespace:
 def model(task: SimpleNamespace) -> Path:
     """A model file fitted on the task with hardly any noise."""
     path: Path = task.folder / "model.safetensors"
-    dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=CLASSES, random_state=0).fit(task.X, task.y).save(path)
+    dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=CLASSES, random_state=0).fit(
+        task.X, task.y
+    ).save(path)
     return path
 
 

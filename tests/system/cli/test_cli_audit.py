@@ -17,19 +17,36 @@ def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     table = cli("audit", "public", "--epsilon", 1, "--runs", 60).stdout
     assert "epsilon" in table
     assert "can only refute a claim, never prove it" in table
-    assert "so few runs can show at most" in cli("audit", "public", "--epsilon", 1, "--runs", 5).stdout
+    assert (
+        "so few runs can show at most"
+        in cli("audit", "public", "--epsilon", 1, "--runs", 5).stdout
+    )
 
 
 @pytest.mark.slow
-def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(cli):
-    # A true claim is refuted with probability 1e-9 at most; the bound lies 8 standard deviations above 0.
-    result = cli("audit", "mean", "--mu", 2, "--runs", 600, "--confidence", 1 - 1e-9, "--json")
+def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(
+    cli,
+):
+    # A true claim is refuted with probability 1e-9 at most; the bound lies 8 standard
+    # deviations above 0.
+    result = cli(
+        "audit", "mean", "--mu", 2, "--runs", 600, "--confidence", 1 - 1e-9, "--json"
+    )
     assert result.exit_code == 0
     content = json.loads(result.stdout)
-    assert (content["notion"], content["parameter"], content["claimed"]) == ("Gaussian DP", "mu", 2.0)
+    assert (content["notion"], content["parameter"], content["claimed"]) == (
+        "Gaussian DP",
+        "mu",
+        2.0,
+    )
     assert (content["bound"], content["delta"]) == ("gaussian", 0.0)
     assert 0 < content["lower_bound"] <= 2.0
-    assert "mu = 2, Gaussian DP" in cli("audit", "mean", "--mu", 2, "--runs", 60, "--confidence", 1 - 1e-9).stdout
+    assert (
+        "mu = 2, Gaussian DP"
+        in cli(
+            "audit", "mean", "--mu", 2, "--runs", 60, "--confidence", 1 - 1e-9
+        ).stdout
+    )
     options = ["--delta", 1e-5, "--runs", 60, "--confidence", 1 - 1e-9]
     content = json.loads(cli("audit", "mean", "--mu", 2, *options, "--json").stdout)
     assert (content["parameter"], content["delta"]) == ("epsilon", 1e-5)
@@ -39,8 +56,13 @@ def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_imp
 @pytest.mark.slow
 def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     original = SystemRandomness.rounded_gaussian
-    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
-    # A quarter of the noise makes rho = 2 into 32; 150 runs on each side show more than 2 practically always.
+    monkeypatch.setattr(
+        SystemRandomness,
+        "rounded_gaussian",
+        lambda self, std, shape: original(self, std / 4, shape),
+    )
+    # A quarter of the noise makes rho = 2 into 32; 150 runs on each side show more than
+    # 2 practically always.
     result = cli("audit", "mean", "--mu", 2, "--runs", 150, "--json")
     assert result.exit_code == 5
     assert json.loads(result.stdout)["lower_bound"] > 2.0
@@ -88,15 +110,31 @@ def test_messages_name_what_was_typed(cli, error_line, arguments, words):
 @pytest.mark.slow
 def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
     options = ["--mu", 2, "--runs", 40, "--confidence", 1 - 1e-9]
-    content = json.loads(cli("audit", "mean", *options, "--person-records", 50, "--spread", "--json").stdout)
-    assert (content["unit"], content["violation"]) == ("one person with all of their records", False)
-    assert json.loads(cli("audit", "mean", *options, "--json").stdout)["unit"] == "one record"
+    content = json.loads(
+        cli(
+            "audit", "mean", *options, "--person-records", 50, "--spread", "--json"
+        ).stdout
+    )
+    assert (content["unit"], content["violation"]) == (
+        "one person with all of their records",
+        False,
+    )
+    assert (
+        json.loads(cli("audit", "mean", *options, "--json").stdout)["unit"]
+        == "one record"
+    )
     shown = cli("audit", "mean", *options, "--person-records", 3).stdout
     assert "one person with all of their records" in shown
     for more, told in (
         (("--spread",), "--spread and max_classes_per_person go with --person-records"),
-        (("--options", "max_classes_per_person=2"), "--spread and max_classes_per_person go with --person-records"),
-        (("--person-records", 2, "--spread"), "--spread needs a person of at least 3 records"),
+        (
+            ("--options", "max_classes_per_person=2"),
+            "--spread and max_classes_per_person go with --person-records",
+        ),
+        (
+            ("--person-records", 2, "--spread"),
+            "--spread needs a person of at least 3 records",
+        ),
         (
             ("--person-records", 5, "--options", "adjacency=replace-one"),
             "--person-records is for the adjacency add-remove",

@@ -29,11 +29,16 @@ def config(tmp_path):
     for part in ("train", "test"):
         labels = np.repeat([0, 1, 2], 20)
         np.save(folder / f"{part}_y.npy", labels)
-        np.save(folder / f"{part}_x.npy", 5 * np.eye(3, 8)[labels] + rng.standard_normal((60, 8)))
+        np.save(
+            folder / f"{part}_x.npy",
+            5 * np.eye(3, 8)[labels] + rng.standard_normal((60, 8)),
+        )
 
     def write(pool=2):
         path = tmp_path / "mine.yaml"
-        path.write_text(CONFIG.replace("DATA", str(tmp_path)).replace("POOL", str(pool)))
+        path.write_text(
+            CONFIG.replace("DATA", str(tmp_path)).replace("POOL", str(pool))
+        )
         return path
 
     return write
@@ -42,14 +47,24 @@ def config(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_run_and_report(cli, config, tmp_path):
-    out, folder = tmp_path / "r.jsonl", tmp_path / "report"
-    assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
+    out = tmp_path / "r.jsonl"
+    folder = tmp_path / "report"
+    assert (
+        cli("bench", config(), "--out", out, "--dry-run").stdout
+        == "4 cells, 0 done, 4 left.\n"
+    )
     result = cli("bench", config(), "--out", out, "--jobs", 1)
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
     assert result.stderr.count("/4  ") == 4
-    assert "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
-    assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 4 done, 0 left.\n"
+    assert (
+        "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  rho 8  seed 0  balanced accuracy"
+        in result.stderr
+    )
+    assert (
+        cli("bench", config(), "--out", out, "--dry-run").stdout
+        == "4 cells, 4 done, 0 left.\n"
+    )
     assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
     packed = tmp_path / "r.jsonl.xz"
     assert cli("bench", out, "--out", packed).stdout == f"4 cells in {packed}\n"
@@ -63,19 +78,31 @@ def test_run_and_report(cli, config, tmp_path):
 
 @pytest.mark.usefixtures("drawn", "forked")
 def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
-    out, folder, path = tmp_path / "r.jsonl", tmp_path / "report", config()
-    path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
+    out = tmp_path / "r.jsonl"
+    folder = tmp_path / "report"
+    path = config()
+    path.write_text(
+        path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}")
+    )
     result = cli("bench", path, "--out", out, "--jobs", 1)
     assert result.exit_code == 0
-    assert "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  mu 4  seed 0  balanced accuracy" in result.stderr
+    assert (
+        "4/4  DPPL-Mean (pool 2)  blobs, none, IR = 1  mu 4  seed 0  balanced accuracy"
+        in result.stderr
+    )
     assert cli("bench", out, "--out", folder).exit_code == 0
     text = (folder / "report.md").read_text("utf-8")
-    assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |" in text
+    assert (
+        "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |"
+        in text
+    )
     assert "| DPPL-Mean | Gaussian DP, add-remove, exact | none |" in text
 
 
 @pytest.mark.parametrize("options", [("--dry-run",), ()])
-def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, config, tmp_path, error_line, options):
+def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(
+    cli, config, tmp_path, error_line, options
+):
     result = cli("bench", config(pool=-2), "--out", tmp_path / "r.jsonl", *options)
     assert result.exit_code == 2
     assert not (tmp_path / "r.jsonl").exists()
@@ -87,7 +114,8 @@ def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, conf
 
 @pytest.mark.usefixtures("forked")
 def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
-    path, texts = config(), tmp_path / "texts"
+    path = config()
+    texts = tmp_path / "texts"
     shutil.copytree(tmp_path / "blobs", texts)
     np.save(texts / "train_x.npy", np.full((60, 8), "word"))
     path.write_text(path.read_text().replace("datasets: [", "datasets: [texts, "))
@@ -95,10 +123,15 @@ def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
     assert result.exit_code == 6
     assert "4 now, 4 failed" in result.stdout
     assert result.stderr.count("FAILED ") == 4
-    assert "DPPL-Mean (pool 2)  texts, encoder not named, IR = 1  rho 8  seed 0  FAILED " in result.stderr
+    assert (
+        "DPPL-Mean (pool 2)  texts, encoder not named, IR = 1  rho 8  seed 0  FAILED "
+        in result.stderr
+    )
 
 
-def test_the_results_lie_in_the_current_folder_unless_told_otherwise(cli, config, tmp_path, monkeypatch):
+def test_the_results_lie_in_the_current_folder_unless_told_otherwise(
+    cli, config, tmp_path, monkeypatch
+):
     paths = []
 
     def run(experiment, path, **_):
@@ -126,7 +159,11 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     ("arguments", "code", "told"),
     [
         (("none.yaml",), 2, "got 'none.yaml', and there is no such file"),
-        (("quick", "--out", "no/such/folder.jsonl"), 2, "a file of JSON lines in an existing folder"),
+        (
+            ("quick", "--out", "no/such/folder.jsonl"),
+            2,
+            "a file of JSON lines in an existing folder",
+        ),
         (("quick", "--jobs", 0), 2, "--jobs"),
         (("text", "--data", "nowhere"), 4, "there is no file nowhere"),
         (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl"),

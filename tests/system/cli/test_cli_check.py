@@ -38,9 +38,17 @@ EXPECTED = {
     "duplicates": 3,
     "labels": {
         "type": "text",
-        "unknown": [{"label": "okapi", "n": 6}, {"label": "yak", "n": 4}, {"label": None, "n": 1}],
+        "unknown": [
+            {"label": "okapi", "n": 6},
+            {"label": "yak", "n": 4},
+            {"label": None, "n": 1},
+        ],
         "unknown_records": 11,
-        "class_sizes": [{"class": "dog", "n": 8}, {"class": "cat", "n": 3}, {"class": "emu", "n": 0}],
+        "class_sizes": [
+            {"class": "dog", "n": 8},
+            {"class": "cat", "n": 3},
+            {"class": "emu", "n": 0},
+        ],
         "classes_without_records": ["emu"],
     },
     "used": 11,
@@ -85,20 +93,37 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
 
 def test_labels_that_people_take_for_a_class_are_named(tmp_path, cli):
     (tmp_path / "classes.txt").write_text("Straße\ncafé au lait\n7\n")
-    alike = {"STRASSE": "Straße", "Cafe\u0301  Au Lait": "café au lait", "cafeaulait": None, "７": None, "Straße": None}
-    (tmp_path / "mails.csv").write_text("text,label\n" + "".join(f"abc,{label}\n" for label in alike))
+    alike = {
+        "STRASSE": "Straße",
+        "Cafe\u0301  Au Lait": "café au lait",
+        "cafeaulait": None,
+        "７": None,
+        "Straße": None,
+    }
+    (tmp_path / "mails.csv").write_text(
+        "text,label\n" + "".join(f"abc,{label}\n" for label in alike)
+    )
     arguments = "check", tmp_path / "mails.csv", "--classes", tmp_path / "classes.txt"
     report = json.loads(cli(*arguments, "--json").stdout)
     found = {entry["label"]: entry.get("like") for entry in report["labels"]["unknown"]}
     assert found == {name: like for name, like in alike.items() if name != "Straße"}
-    assert "'STRASSE': 1, like the class 'Straße' but for case, spaces or accents" in cli(*arguments).stdout
+    assert (
+        "'STRASSE': 1, like the class 'Straße' but for case, spaces or accents"
+        in cli(*arguments).stdout
+    )
 
 
 def test_a_good_table_has_nothing_to_report(task, cli):
-    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
-    assert report["bad_rows"] == {kind: {"n": 0, "first": []} for kind in ("nan", "infinite", "all_zero")}
+    report = json.loads(
+        cli("check", task.table, "--classes", task.classes, "--json").stdout
+    )
+    assert report["bad_rows"] == {
+        kind: {"n": 0, "first": []} for kind in ("nan", "infinite", "all_zero")
+    }
     assert report["duplicates"] == 0
-    assert report["labels"]["unknown"] == report["labels"]["classes_without_records"] == []
+    assert (
+        report["labels"]["unknown"] == report["labels"]["classes_without_records"] == []
+    )
     sizes = {entry["class"]: entry["n"] for entry in report["labels"]["class_sizes"]}
     assert sizes == {"cat": 20, "dog": 12, "gnu": 5}
 
@@ -106,9 +131,15 @@ def test_a_good_table_has_nothing_to_report(task, cli):
 def test_text_labels_meet_an_integer_class_list(task, cli):
     write_table(task.table, task.X[:5], ["1", "2", "2", "02", "two"])
     task.classes.write_text("1\n2\n3\n")
-    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)["labels"]
+    report = json.loads(
+        cli("check", task.table, "--classes", task.classes, "--json").stdout
+    )["labels"]
     assert report["unknown"] == [{"label": "02", "n": 1}, {"label": "two", "n": 1}]
-    assert report["class_sizes"] == [{"class": 1, "n": 1}, {"class": 2, "n": 2}, {"class": 3, "n": 0}]
+    assert report["class_sizes"] == [
+        {"class": 1, "n": 1},
+        {"class": 2, "n": 2},
+        {"class": 3, "n": 0},
+    ]
 
 
 def test_many_unknown_labels_are_cut_for_people_only(task, cli):
@@ -118,7 +149,9 @@ def test_many_unknown_labels_are_cut_for_people_only(task, cli):
     assert "'u19': 1" in shown
     assert "'u20': 1" not in shown
     assert "and 5 more labels" in shown
-    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
+    report = json.loads(
+        cli("check", task.table, "--classes", task.classes, "--json").stdout
+    )
     assert len(report["labels"]["unknown"]) == 25
 
 
@@ -126,13 +159,22 @@ def test_a_table_without_labels_is_still_checked(task, cli):
     result = cli("check", task.public, "--classes", task.classes)
     assert result.exit_code == 0
     assert "no labels; name their array" in result.stdout
-    assert json.loads(cli("check", task.public, "--classes", task.classes, "--json").stdout)["labels"] is None
+    assert (
+        json.loads(
+            cli("check", task.public, "--classes", task.classes, "--json").stdout
+        )["labels"]
+        is None
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.int32])
 def test_every_type_of_rows_is_read(dtype, task, cli):
     np.save(task.folder / "rows.npy", np.array([[1, 2], [0, 0], [1, 2], [2, 1]], dtype))
-    report = json.loads(cli("check", task.folder / "rows.npy", "--classes", task.classes, "--json").stdout)
+    report = json.loads(
+        cli(
+            "check", task.folder / "rows.npy", "--classes", task.classes, "--json"
+        ).stdout
+    )
     assert report["dtype"] == np.dtype(dtype).name
     assert report["bad_rows"]["all_zero"] == {"n": 1, "first": [2]}
     assert report["duplicates"] == 1
@@ -152,13 +194,26 @@ def test_texts_longer_than_an_encoder_reads_are_counted(letters, task, cli):
     check = ("check", data, "--classes", task.classes)
     report = json.loads(cli(*check, "--encoder", "letters", "--json").stdout)
     places = [record.reference for record in open_source(data)]
-    assert report["cut"] == {"max_windows": 2, "max_tokens": 64, "n": 2, "first": [places[2], places[4]]}
+    assert report["cut"] == {
+        "max_windows": 2,
+        "max_tokens": 64,
+        "n": 2,
+        "first": [places[2], places[4]],
+    }
     assert report["used"] == 4
     shown = cli(*check, "--encoder", "letters").stdout
-    assert f"longer texts    2 than the encoder reads, 2 windows of 64 tokens: {places[2]}, {places[4]}\n" in shown
+    assert (
+        f"longer texts    2 than the encoder reads, 2 windows of 64 tokens: {places[2]}, {places[4]}\n"
+        in shown
+    )
     assert "cut" not in json.loads(cli(*check, "--json").stdout)
     whole = cli(*check, "--encoder", "letters?max_windows=100", "--json").stdout
-    assert json.loads(whole)["cut"] == {"max_windows": 100, "max_tokens": 64, "n": 0, "first": []}
+    assert json.loads(whole)["cut"] == {
+        "max_windows": 100,
+        "max_tokens": 64,
+        "n": 0,
+        "first": [],
+    }
     assert (
         "longer texts    0 than the encoder reads, 100 windows"
         in cli(*check, "--encoder", "letters?max_windows=100").stdout
@@ -169,24 +224,47 @@ def test_no_model_is_loaded_to_count_texts(letters, task, cli, monkeypatch):
     monkeypatch.setattr("encoder_of_the_tests.load", None)
     data = task.folder / "long.csv"
     data.write_text("text,label\nshort,cat\n")
-    assert cli("check", data, "--classes", task.classes, "--encoder", "letters").exit_code == 0
+    assert (
+        cli("check", data, "--classes", task.classes, "--encoder", "letters").exit_code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["{table}", "--classes", "{classes}", "--encoder", "minilm"], 2, "--encoder is for texts, which an encoder"),
-        (["{texts}", "--classes", "{classes}", "--encoder", "pixels"], 2, "--encoder must be an encoder of texts"),
-        (["{texts}", "--classes", "{classes}", "--encoder", "letters?size=3"], 2, "--encoder must be"),
+        (
+            ["{table}", "--classes", "{classes}", "--encoder", "minilm"],
+            2,
+            "--encoder is for texts, which an encoder",
+        ),
+        (
+            ["{texts}", "--classes", "{classes}", "--encoder", "pixels"],
+            2,
+            "--encoder must be an encoder of texts",
+        ),
+        (
+            ["{texts}", "--classes", "{classes}", "--encoder", "letters?size=3"],
+            2,
+            "--encoder must be",
+        ),
         (["{table}"], 2, "--classes"),
         (["{table}", "--classes", "no.txt"], 4, "no.txt"),
         (["no.npz", "--classes", "{classes}"], 4, "no.npz"),
         (["{table}", "--classes", "{classes}", "--y", "species"], 4, "species"),
     ],
 )
-def test_a_mistake_gets_one_line_and_a_code(arguments, code, words, task, cli, error_line):
+def test_a_mistake_gets_one_line_and_a_code(
+    arguments, code, words, task, cli, error_line
+):
     texts = task.folder / "texts.txt"
     texts.write_text("a text\n")
-    result = cli("check", *(a.format(table=task.table, classes=task.classes, texts=texts) for a in arguments))
+    result = cli(
+        "check",
+        *(
+            a.format(table=task.table, classes=task.classes, texts=texts)
+            for a in arguments
+        ),
+    )
     assert result.exit_code == code
     assert words in error_line(result)

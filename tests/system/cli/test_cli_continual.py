@@ -30,7 +30,10 @@ def config(tmp_path):
     for part in ("train", "test"):
         labels = np.repeat([0, 1, 2], 20)
         np.save(folder / f"{part}_y.npy", labels)
-        np.save(folder / f"{part}_x.npy", 5 * np.eye(3, 8)[labels] + rng.standard_normal((60, 8)))
+        np.save(
+            folder / f"{part}_x.npy",
+            5 * np.eye(3, 8)[labels] + rng.standard_normal((60, 8)),
+        )
 
     def write(method="ContinualPrototypes"):
         path = tmp_path / "mine.yaml"
@@ -42,14 +45,19 @@ def config(tmp_path):
 
 @pytest.mark.usefixtures("drawn", "forked")
 def test_run_and_report(cli, config, tmp_path):
-    out, folder = tmp_path / "r.jsonl", tmp_path / "report"
-    assert cli("bench", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
+    out = tmp_path / "r.jsonl"
+    folder = tmp_path / "report"
+    assert (
+        cli("bench", config(), "--out", out, "--dry-run").stdout
+        == "4 cells, 0 done, 4 left.\n"
+    )
     result = cli("bench", config(), "--out", out, "--jobs", 1)
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
     assert f"dppl bench {out}" in result.stdout
     place = "ContinualPrototypes  blobs, none, {}, natural class sizes"
-    first, last = place.format("3 tasks, class-incremental"), place.format("2 tasks, shuffled")
+    first = place.format("3 tasks, class-incremental")
+    last = place.format("2 tasks, shuffled")
     assert f"1/4  {first}  epsilon 8, delta 1e-05  seed 0" in result.stderr
     assert f"4/4  {last}  non-private  seed 0  balanced accuracy" in result.stderr
     assert "4 done before, 0 now" in cli("bench", config(), "--out", out).stdout
@@ -72,7 +80,10 @@ def test_the_quick_streams_run_and_are_reported(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "load_experiment", load_few)
     monkeypatch.chdir(tmp_path)
     assert cli("bench", "continual-quick", "--jobs", 1).exit_code == 0
-    assert cli("bench", "continual-quick.jsonl", "--out", "continual-report").exit_code == 0
+    assert (
+        cli("bench", "continual-quick.jsonl", "--out", "continual-report").exit_code
+        == 0
+    )
     assert (tmp_path / "continual-report" / "report.md").is_file()
 
 
@@ -81,10 +92,22 @@ def test_the_quick_streams_run_and_are_reported(cli, tmp_path, monkeypatch):
     [
         (("none.yaml",), 2, "must be a YAML file or one of assistant, continual,"),
         (("continual-text",), 2, "got 'continual-text', and there is no such file"),
-        (("continual-quick", "--out", "no/such/folder.jsonl"), 2, "a file of JSON lines in an existing folder"),
+        (
+            ("continual-quick", "--out", "no/such/folder.jsonl"),
+            2,
+            "a file of JSON lines in an existing folder",
+        ),
         (("continual", "--data", "nowhere"), 4, "there is no file nowhere"),
-        (("continual-paper", "--data", "nowhere"), 4, "there is no file nowhere/cifar100/train_x.npy"),
-        (("none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl; `dppl bench` writes"),
+        (
+            ("continual-paper", "--data", "nowhere"),
+            4,
+            "there is no file nowhere/cifar100/train_x.npy",
+        ),
+        (
+            ("none.jsonl", "--out", "folder"),
+            4,
+            "there is no results file none.jsonl; `dppl bench` writes",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
@@ -97,7 +120,11 @@ def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
     ("before", "after", "told"),
     [
         ("ContinualPrototypes", "MeanPrototypes", "got 'MeanPrototypes'"),
-        ("{of: blobs, kind: shuffled, tasks: 2}", "split-cifar", "recipe must be one of cifar100-10x10"),
+        (
+            "{of: blobs, kind: shuffled, tasks: 2}",
+            "split-cifar",
+            "recipe must be one of cifar100-10x10",
+        ),
         (
             "ContinualPrototypes",
             "ContinualPrototypes, lattice__pool: -2",
@@ -105,7 +132,9 @@ def test_wrong_usage_is_one_line(cli, error_line, arguments, code, told):
         ),
     ],
 )
-def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config, error_line, before, after, told):
+def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(
+    cli, config, error_line, before, after, told
+):
     path = config()
     path.write_text(path.read_text().replace(before, after))
     result = cli("bench", path, "--dry-run")
@@ -117,16 +146,36 @@ def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config,
 @pytest.mark.parametrize(
     ("before", "after", "code", "told"),
     [
-        ("ContinualPrototypes", "ContinualPrototypes, in_all: true", 2, "in_all is for methods whose tasks overlap"),
-        ("ContinualPrototypes", "ContinualPrototypes, noise: tree, max_tasks: 2", 2, "max_tasks is 2, and the stream"),
+        (
+            "ContinualPrototypes",
+            "ContinualPrototypes, in_all: true",
+            2,
+            "in_all is for methods whose tasks overlap",
+        ),
+        (
+            "ContinualPrototypes",
+            "ContinualPrototypes, noise: tree, max_tasks: 2",
+            2,
+            "max_tasks is 2, and the stream",
+        ),
         (
             "shuffled, tasks: 2",
             "shuffled, tasks: 6000",
             4,
             "6000 tasks, shuffled, of data set 'blobs' with seed 0: every",
         ),
-        ("shuffled, tasks: 2", "shuffled, tasks: 50", 4, "50 tasks, shuffled, of data set 'blobs' with seed 0: every"),
-        ("class-incremental, tasks: 3", "class-incremental, tasks: 4", 2, "at most the number of classes, 3; got 4"),
+        (
+            "shuffled, tasks: 2",
+            "shuffled, tasks: 50",
+            4,
+            "50 tasks, shuffled, of data set 'blobs' with seed 0: every",
+        ),
+        (
+            "class-incremental, tasks: 3",
+            "class-incremental, tasks: 4",
+            2,
+            "at most the number of classes, 3; got 4",
+        ),
     ],
 )
 def test_what_would_fail_in_every_cell_is_found_before_the_first(
@@ -167,18 +216,35 @@ def cells(config, tmp_path):
 def finished(cell, status="done"):
     """Return what a view reads of a result."""
     measured = {"seconds": {"fit_wall": 1.0}, "metrics": {"balanced_accuracy": 0.5}}
-    return {"cell": cell.to_dict(), "status": status, "error": "E", "message": "a b", **measured}
+    return {
+        "cell": cell.to_dict(),
+        "status": status,
+        "error": "E",
+        "message": "a b",
+        **measured,
+    }
 
 
 def test_no_two_cells_have_the_same_line(cells):
     lines = [_line(finished(cell)) for cell in cells]
     assert len(set(lines)) == len(lines) == len(cells)
-    assert any(line.startswith("FullDataContinual, the budget for all tasks together  blobs") for line in lines)
-    assert any(line.startswith("FullDataContinual, the budget again for every task  blobs") for line in lines)
+    assert any(
+        line.startswith("FullDataContinual, the budget for all tasks together  blobs")
+        for line in lines
+    )
+    assert any(
+        line.startswith("FullDataContinual, the budget again for every task  blobs")
+        for line in lines
+    )
 
 
 def test_cells_that_failed_say_so_with_their_label(cells):
-    shown = " ".join(" ".join(_line(finished(cell, "failed")) for cell in cells).split())
+    shown = " ".join(
+        " ".join(_line(finished(cell, "failed")) for cell in cells).split()
+    )
     assert shown.count("FAILED E: a b") == len(cells)
     assert all(series_name(cell.to_dict()) in shown for cell in cells)
-    assert "FullDataContinual, the budget for all tasks together blobs, none, 3 tasks, shuffled, IR = 1" in shown
+    assert (
+        "FullDataContinual, the budget for all tasks together blobs, none, 3 tasks, shuffled, IR = 1"
+        in shown
+    )

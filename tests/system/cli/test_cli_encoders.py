@@ -18,7 +18,9 @@ def test_every_encoder_is_shown_with_what_it_needs(cli):
     listed = list_encoders()
     assert all(len(line) <= 80 for line in shown.splitlines()[: len(listed) + 1])
     for entry in listed:
-        (line,) = [line for line in shown.splitlines() if line.startswith(f"{entry.name} ")]
+        (line,) = [
+            line for line in shown.splitlines() if line.startswith(f"{entry.name} ")
+        ]
         assert entry.licence in line
         assert line.split()[-1] == ("yes" if entry.installed else "no")
         assert (f"{entry.name}: " in shown) != entry.installed
@@ -31,7 +33,10 @@ def test_an_encoder_is_installed_exactly_if_it_loads():
             with pytest.raises(DpplError):
                 load_encoder(entry.name)
     (pixels,) = [entry for entry in list_encoders() if entry.name == "pixels"]
-    assert (pixels.installed, pixels.dimension) == (True, load_encoder("pixels").dimension)
+    assert (pixels.installed, pixels.dimension) == (
+        True,
+        load_encoder("pixels").dimension,
+    )
 
 
 def test_weights_are_looked_for_where_they_are_downloaded_to(tmp_path, monkeypatch):
@@ -41,15 +46,30 @@ def test_weights_are_looked_for_where_they_are_downloaded_to(tmp_path, monkeypat
     before = {entry.name: entry.install for entry in list_encoders()}
     assert before["vit-b-16"].startswith("weights: https://download.pytorch.org/")
     assert before["vit-l-16"] == "weights: hf download facebook/dinov2-large"
-    (tmp_path / "hub" / "models--facebook--dinov2-large" / "snapshots").mkdir(parents=True)
+    (tmp_path / "hub" / "models--facebook--dinov2-large" / "snapshots").mkdir(
+        parents=True
+    )
     (tmp_path / "torch" / "hub" / "checkpoints").mkdir(parents=True)
     (tmp_path / "torch" / "hub" / "checkpoints" / "vit_b_16_swag-9ac1b537.pth").touch()
     after = {entry.name: entry.installed for entry in list_encoders()}
-    assert (after["vit-b-16"], after["vit-l-16"], after["vit-h-14"]) == (True, True, False)
+    assert (after["vit-b-16"], after["vit-l-16"], after["vit-h-14"]) == (
+        True,
+        True,
+        False,
+    )
 
 
 def test_the_list_says_which_texts_an_encoder_reads(cli):
     shown = cli("embed", "--encoders").stdout
-    assert "Texts (minilm): English, in 8 windows of 256 tokens, unless ?max_windows=N says how many.\n" in shown
-    assert "Texts (st:NAME, hf:NAME, onnx:FILE): the languages of the model, in as many windows as hold 1,600" in shown
-    assert all(bool(entry.windows) == bool(entry.languages) == ("texts" in entry.kind) for entry in list_encoders())
+    assert (
+        "Texts (minilm): English, in 8 windows of 256 tokens, unless ?max_windows=N says how many.\n"
+        in shown
+    )
+    assert (
+        "Texts (st:NAME, hf:NAME, onnx:FILE): the languages of the model, in as many windows as hold 1,600"
+        in shown
+    )
+    assert all(
+        bool(entry.windows) == bool(entry.languages) == ("texts" in entry.kind)
+        for entry in list_encoders()
+    )

@@ -36,15 +36,24 @@ def fit(task, table, *options):
 
 
 @pytest.mark.parametrize("method", ["mean", "softmax", "public"])
-def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, ray_engine):
-    options = ["--method", method, *(["--public", task.public] if method == "public" else [])]
+def test_a_fit_on_ray_releases_what_a_fit_here_does(
+    method, task, shards, cli, ray_engine
+):
+    options = [
+        "--method",
+        method,
+        *(["--public", task.public] if method == "public" else []),
+    ]
     alone = cli(*fit(task, task.table, *options))
     assert alone.exit_code == 0
     first = dppl.load(task.out)
     spread = cli(*fit(task, shards, *options, "--engine", "ray"))
     assert (spread.exit_code, spread.stderr) == (0, alone.stderr)
     second = dppl.load(task.out)
-    assert all((second._tensors()[name] == array).all() for name, array in first._tensors().items())
+    assert all(
+        (second._tensors()[name] == array).all()
+        for name, array in first._tensors().items()
+    )
     assert "machines of the cluster" in cli("show", task.out).stdout
     assert "machines of the cluster" not in str(first.guarantee_)
 
@@ -53,8 +62,23 @@ def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, ray_engi
     assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
     for options in ([], ["--top", "all"], ["--top", "2"]):
         outs = [task.folder / f"{name}.csv" for name in ("here", "there")]
-        assert cli("predict", task.out, shards, "--out", outs[0], "--force", *options).exit_code == 0
-        spread = cli("predict", task.out, shards, "--out", outs[1], "--force", "--engine", "ray", *options)
+        assert (
+            cli(
+                "predict", task.out, shards, "--out", outs[0], "--force", *options
+            ).exit_code
+            == 0
+        )
+        spread = cli(
+            "predict",
+            task.out,
+            shards,
+            "--out",
+            outs[1],
+            "--force",
+            "--engine",
+            "ray",
+            *options,
+        )
         assert spread.exit_code == 0
         assert outs[0].read_bytes() == outs[1].read_bytes()
         assert len(outs[0].read_text().splitlines()) == len(task.y) + 1
@@ -63,7 +87,11 @@ def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, ray_engi
 def test_predictions_on_ray_go_to_a_file_and_are_of_embeddings(task, shards, cli):
     assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
     (task.folder / "new.csv").write_text("text\nhello\n")
-    for data, out in ((shards, "-"), ("-", "a.csv"), (task.folder / "new.csv", "a.csv")):
+    for data, out in (
+        (shards, "-"),
+        ("-", "a.csv"),
+        (task.folder / "new.csv", "a.csv"),
+    ):
         where = out if out == "-" else task.folder / out
         result = cli("predict", task.out, data, "--out", where, "--engine", "ray")
         assert result.exit_code == 2

@@ -27,7 +27,10 @@ public = ["web.npz"]
 def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
     (tmp_path / "north.toml").write_text(NORTH + "mu = 1\n")
     settings = read(tmp_path / "north.toml", HolderFile)
-    assert (settings.table, settings.state) == (tmp_path / "north.npz", tmp_path / "state")
+    assert (settings.table, settings.state) == (
+        tmp_path / "north.npz",
+        tmp_path / "state",
+    )
     assert settings.ledger == str(tmp_path / "north.db")
     assert settings.public == (tmp_path / "web.npz",)
     assert settings.mu == 1.0
@@ -39,13 +42,22 @@ def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text.replace("at_most", "atmost"), "atmost of .* is unknown. Is at_most meant"),
+        (
+            lambda text: text.replace("at_most", "atmost"),
+            "atmost of .* is unknown. Is at_most meant",
+        ),
         (lambda text: text.replace('name = "north"\n', ""), "must say name"),
         (lambda text: text.replace("1000", '"many"'), "at_most of .* has another type"),
         (lambda text: text.replace('"state"', "3"), "state of .* has another type"),
         (lambda text: text + "x = [", "is no TOML"),
-        (lambda text: text + "delta = 1e-6", "mu must stand alone, or else epsilon and delta both"),
-        (lambda text: text + "mu = 1\nepsilon = 1\ndelta = 1e-6", "mu must stand alone"),
+        (
+            lambda text: text + "delta = 1e-6",
+            "mu must stand alone, or else epsilon and delta both",
+        ),
+        (
+            lambda text: text + "mu = 1\nepsilon = 1\ndelta = 1e-6",
+            "mu must stand alone",
+        ),
     ],
 )
 def test_a_slip_in_a_file_of_settings_is_named(change, said, tmp_path):
@@ -89,4 +101,8 @@ def test_released_models_are_merged_by_command(cli, tmp_path):
         paths.append(str(tmp_path / f"{name}.safetensors"))
     result = cli("merge", *paths, "--out", str(tmp_path / "merged.safetensors"))
     assert result.exit_code == 0, result.output
-    assert dppl.load(tmp_path / "merged.safetensors").guarantee_.holders == ("north", "south", "west")
+    assert dppl.load(tmp_path / "merged.safetensors").guarantee_.holders == (
+        "north",
+        "south",
+        "west",
+    )

@@ -29,19 +29,39 @@ def fit_arguments(task, *options, table=None):
     """Return a command line; sums, whose fit is the shortest, unless the options say otherwise."""
     method = [] if "--method" in options else ["--method", "mean"]
     out = [] if "--out" in options else ["--out", task.out]
-    return ["fit", table or task.table, "--classes", task.classes, *out, *method, *options]
+    return [
+        "fit",
+        table or task.table,
+        "--classes",
+        task.classes,
+        *out,
+        *method,
+        *options,
+    ]
 
 
 SAME = {
     "mean": (["--mu", "0.5"], lambda task: dppl.MeanPrototypes(dppl.GaussianDP(0.5))),
-    "Gaussian DP": (["--mu", "0.7"], lambda task: dppl.MeanPrototypes(dppl.GaussianDP(0.7))),
+    "Gaussian DP": (
+        ["--mu", "0.7"],
+        lambda task: dppl.MeanPrototypes(dppl.GaussianDP(0.7)),
+    ),
     "approximate": (
         ["--epsilon", "2", "--delta", "1e-6"],
         lambda task: dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-6)),
     ),
     "published": (
-        ["--mu", "2", "--options", "adjacency=replace-one", "--options", "coinpress=dppl"],
-        lambda task: dppl.MeanPrototypes(dppl.GaussianDP(2.0), adjacency="replace-one", coinpress="dppl"),
+        [
+            "--mu",
+            "2",
+            "--options",
+            "adjacency=replace-one",
+            "--options",
+            "coinpress=dppl",
+        ],
+        lambda task: dppl.MeanPrototypes(
+            dppl.GaussianDP(2.0), adjacency="replace-one", coinpress="dppl"
+        ),
     ),
     "mapped": (
         [
@@ -57,7 +77,9 @@ SAME = {
             "unknown_labels=ignore",
         ],
         lambda task: dppl.MeanPrototypes(
-            dppl.GaussianDP(1.0), lattice=LatticeOptions(pool=2, rotation=5, center="public"), unknown_labels="ignore"
+            dppl.GaussianDP(1.0),
+            lattice=LatticeOptions(pool=2, rotation=5, center="public"),
+            unknown_labels="ignore",
         ),
     ),
     "softmax": (
@@ -90,7 +112,10 @@ SAME = {
             "lattice__rotation=auto",
         ],
         lambda task: dppl.PublicPrototypes(
-            dppl.GaussianDP(1.0), n_prototypes=3, clip=(0.5, 1.75), lattice=LatticeOptions(rotation="auto")
+            dppl.GaussianDP(1.0),
+            n_prototypes=3,
+            clip=(0.5, 1.75),
+            lattice=LatticeOptions(rotation="auto"),
         ),
     ),
 }
@@ -100,13 +125,20 @@ SAME = {
 def test_a_seeded_fit_writes_the_bytes_of_the_python_api(name, task, cli):
     options, build = SAME[name]
     estimator = build(task)
-    uses_public = not isinstance(estimator, dppl.MeanPrototypes) or estimator.lattice is not None
+    uses_public = (
+        not isinstance(estimator, dppl.MeanPrototypes) or estimator.lattice is not None
+    )
     public = ["--public", task.public] if uses_public else []
     result = cli(*fit_arguments(task, *options, *public, "--options", "random_state=3"))
     said = estimator.budget.weakness
-    assert (result.exit_code, result.stderr) == (0, f"dppl: note: {said}\n" if said else "")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        f"dppl: note: {said}\n" if said else "",
+    )
     estimator.set_params(classes=read_classes(task.classes), random_state=3)
-    estimator.set_params(public=PublicData(task.X_public if uses_public else None)).fit(task.X, task.y)
+    estimator.set_params(public=PublicData(task.X_public if uses_public else None)).fit(
+        task.X, task.y
+    )
     estimator.save(task.folder / "api.safetensors")
     assert task.out.read_bytes() == (task.folder / "api.safetensors").read_bytes()
 
@@ -131,7 +163,9 @@ def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
     assert "random_state" not in result.stdout
     assert last == f"All of it: dppl show {task.out} (--json for machines)"
-    assert owners.startswith("Before you trust the model, the owner of the records must read what dppl check TABLE")
+    assert owners.startswith(
+        "Before you trust the model, the owner of the records must read what dppl check TABLE"
+    )
 
 
 BUDGETS = {
@@ -146,19 +180,34 @@ BUDGETS = {
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
-    command = fit_arguments(task, *(option.format(public=task.public) for option in BUDGETS[name]))
+    command = fit_arguments(
+        task, *(option.format(public=task.public) for option in BUDGETS[name])
+    )
     result = cli(*command)
     assert (result.exit_code, result.stderr) == (0, "")
-    _, promise, protected, assumed, remember, _, _ = result.stdout.splitlines()  # seven lines
-    assert protected == "Protected: one record; a person with several records is protected less, the more they have."
-    assert assumed.startswith("Assumed: each embedding is a function of its record alone; the encoder ")
-    assert remember == "Remember: further releases from the same records add up; a ledger keeps account of them."
+    _, promise, protected, assumed, remember, _, _ = (
+        result.stdout.splitlines()
+    )  # seven lines
+    assert (
+        protected
+        == "Protected: one record; a person with several records is protected less, the more they have."
+    )
+    assert assumed.startswith(
+        "Assumed: each embedding is a function of its record alone; the encoder "
+    )
+    assert (
+        remember
+        == "Remember: further releases from the same records add up; a ledger keeps account of them."
+    )
     guarantee = dppl.load(task.out).guarantee_
     implied = guarantee.implied()
     epsilon, delta, mu, percent = re.search(
-        r"epsilon = ([\d.]+) at delta = (1e-6)(?: \(|, )mu = ([\d.]+)\); .* at most ([\d.]+) % of cases\.$", promise
+        r"epsilon = ([\d.]+) at delta = (1e-6)(?: \(|, )mu = ([\d.]+)\); .* at most ([\d.]+) % of cases\.$",
+        promise,
     ).groups()
-    (exact,) = [at["epsilon"] for at in implied["epsilon"] if at["delta"] == float(delta)]
+    (exact,) = [
+        at["epsilon"] for at in implied["epsilon"] if at["delta"] == float(delta)
+    ]
     assert exact <= float(epsilon) < exact * 1.001
     assert implied["mu"] <= float(mu) < implied["mu"] * 1.001
     share = Fraction(implied["best_guess"]) * 100
@@ -168,7 +217,9 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
 
 def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
     result = cli(*fit_arguments(task, "--mu", 0.8))
-    assert result.stdout.startswith("MeanPrototypes: 3 classes, 8 features, add-remove. Saved to ")
+    assert result.stdout.startswith(
+        "MeanPrototypes: 3 classes, 8 features, add-remove. Saved to "
+    )
     shown = " ".join(cli("show", task.out).stdout.split())
     assert "budget mu = 0.8, Gaussian DP unit" in shown
     assert ": epsilon = 3.798 at delta = 1e-6 (mu = 0.8). Someone who" in shown
@@ -183,21 +234,36 @@ def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
 
 
 @pytest.mark.parametrize("record", ["good", "bad"])
-@pytest.mark.parametrize("options", [["--mu", "5"], ["--mu", "3"], ["--epsilon", "50", "--method", "public"]])
+@pytest.mark.parametrize(
+    "options", [["--mu", "5"], ["--mu", "3"], ["--epsilon", "50", "--method", "public"]]
+)
 def test_neighbours_print_the_same(options, record, task, cli):
     extra = np.full((1, 8), np.nan) if record == "bad" else 100 * task.X[:1]
     neighbour = task.folder / "train-more.npz"
     write_table(neighbour, np.vstack([task.X, extra]), np.append(task.y, "gnu"))
     public = ["--public", task.public] if "public" in options else []
-    outputs, files = [], []
+    outputs = []
+    files = []
     for table in (task.table, neighbour):
-        result = cli(*fit_arguments(task, *options, *public, "--options", "random_state=3", "--force", table=table))
+        result = cli(
+            *fit_arguments(
+                task,
+                *options,
+                *public,
+                "--options",
+                "random_state=3",
+                "--force",
+                table=table,
+            )
+        )
         assert result.exit_code == 0
         outputs.append((result.stdout, result.stderr))
         files.append(task.out.read_bytes())
     assert outputs[0] == outputs[1]
     if record == "good" and options[0] != "--epsilon":
-        assert files[0] != files[1]  # the record was read, so the equal outputs mean something
+        assert (
+            files[0] != files[1]
+        )  # the record was read, so the equal outputs mean something
 
 
 def test_an_unknown_label_stops_the_fit_unnamed(task, cli, error_line):
@@ -213,14 +279,31 @@ def test_an_unknown_label_stops_the_fit_unnamed(task, cli, error_line):
 
 def test_an_unknown_label_can_be_left_out(task, cli):
     write_table(task.table, task.X, np.append(task.y[:-1], SECRET))
-    result = cli(*fit_arguments(task, "--mu", 1, "--options", "unknown_labels=ignore", "--options", "random_state=1"))
+    result = cli(
+        *fit_arguments(
+            task,
+            "--mu",
+            1,
+            "--options",
+            "unknown_labels=ignore",
+            "--options",
+            "random_state=1",
+        )
+    )
     assert result.exit_code == 0
     left_out = task.out.read_bytes()
     write_table(task.table, task.X[:-1], task.y[:-1])
     assert (
         cli(
             *fit_arguments(
-                task, "--mu", 1, "--options", "unknown_labels=ignore", "--options", "random_state=1", "--force"
+                task,
+                "--mu",
+                1,
+                "--options",
+                "unknown_labels=ignore",
+                "--options",
+                "random_state=1",
+                "--force",
             )
         ).exit_code
         == 0
@@ -238,7 +321,11 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "0"], 3, "mu = 0, Gaussian DP lets nothing be released"),
         (["--mu", "inf"], 2, "mu must be"),
         (["--mu", "much"], 2, "--mu"),
-        (["--mu", "1", "--delta", "1e-6"], 2, "--delta belongs to --epsilon; --mu needs none"),
+        (
+            ["--mu", "1", "--delta", "1e-6"],
+            2,
+            "--delta belongs to --epsilon; --mu needs none",
+        ),
         (["--delta", "1e-6"], 2, "exactly one budget"),
         (["--mu", "-1"], 2, "--mu must be"),
         (["--mu", "nan"], 2, "--mu must be"),
@@ -247,35 +334,89 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--epsilon", "1e-200", "--delta", "1e-300"], 3, ""),
         (["--mu", "1", "--method", "median"], 2, "'auto', 'softmax', 'mean', 'public'"),
         (["--mu", "1", "--method", "public"], 2, "--public"),
-        (["--mu", "1", "--options", "lattice__center=public"], 2, "--options center=public is fitted on public rows"),
+        (
+            ["--mu", "1", "--options", "lattice__center=public"],
+            2,
+            "--options center=public is fitted on public rows",
+        ),
         (["--mu", "1", "--options", "lattice__rotation=left"], 2, "rotation must be"),
         (["--mu", "1", "--public", "{public}"], 2, "--public has no effect"),
-        (["--mu", "1", "--examples", "{folder}/ex.npz"], 2, "public.examples is for methods that start from examples"),
         (
-            ["--epsilon", "1", "--method", "public", "--public", "{public}", "--examples", "{folder}/ex.npz"],
+            ["--mu", "1", "--examples", "{folder}/ex.npz"],
             2,
             "public.examples is for methods that start from examples",
         ),
-        (["--mu", "1", *AUTO, "--examples", "{folder}/train.npz"], 2, "--examples must be public data; got private"),
-        (["--mu", "1", *AUTO, "--examples", "{folder}/link.npz"], 2, "--examples must be public data; got private"),
-        (["--mu", "1", *AUTO, "--examples", "{folder}"], 2, "--examples must be public data; got private"),
-        (["--mu", "1", *AUTO, "--public", "{folder}"], 2, "--public must be public data; got private"),
+        (
+            [
+                "--epsilon",
+                "1",
+                "--method",
+                "public",
+                "--public",
+                "{public}",
+                "--examples",
+                "{folder}/ex.npz",
+            ],
+            2,
+            "public.examples is for methods that start from examples",
+        ),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{folder}/train.npz"],
+            2,
+            "--examples must be public data; got private",
+        ),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{folder}/link.npz"],
+            2,
+            "--examples must be public data; got private",
+        ),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{folder}"],
+            2,
+            "--examples must be public data; got private",
+        ),
+        (
+            ["--mu", "1", *AUTO, "--public", "{folder}"],
+            2,
+            "--public must be public data; got private",
+        ),
         (["--mu", "1", *AUTO, "--examples", "{public}"], 4, "has no labels"),
-        (["--mu", "1", *AUTO, "--examples", "{folder}/no.npz"], 4, "there is no such file or folder"),
-        (["--mu", "1", *AUTO, "--examples", "{classes}"], 4, "is not a table of embeddings"),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{folder}/no.npz"],
+            4,
+            "there is no such file or folder",
+        ),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{classes}"],
+            4,
+            "is not a table of embeddings",
+        ),
         (
             ["--mu", "1", *AUTO, "--examples", "{folder}/narrow.npz"],
             4,
             "--examples must have the 8 features of X; got 5 features",
         ),
-        (["--mu", "1", *AUTO, "--examples", "{folder}/odd.npz"], 4, "labels of the class list; 'cow' is not one"),
+        (
+            ["--mu", "1", *AUTO, "--examples", "{folder}/odd.npz"],
+            4,
+            "labels of the class list; 'cow' is not one",
+        ),
         (
             ["--mu", "1", *AUTO, "--examples", "{folder}/zero.npz"],
             4,
             "public.examples must be finite rows that are not zero",
         ),
         (
-            ["--mu", "1", *AUTO, "--examples", "{folder}/ex.npz", "--out", "{folder}/ex.npz", "--force"],
+            [
+                "--mu",
+                "1",
+                *AUTO,
+                "--examples",
+                "{folder}/ex.npz",
+                "--out",
+                "{folder}/ex.npz",
+                "--force",
+            ],
             2,
             "that is read",
         ),
@@ -286,12 +427,47 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         ),
         (["--mu", "1", "--options", "n_prototypes=2"], 2, "got 'n_prototypes'"),
         (
-            ["--mu", "1", "--method", "public", "--public", "{public}", "--options", "coinpress=dppl"],
+            [
+                "--mu",
+                "1",
+                "--method",
+                "public",
+                "--public",
+                "{public}",
+                "--options",
+                "coinpress=dppl",
+            ],
             2,
             "--options must be parameters of PublicPrototypes",
         ),
-        (["--mu", "1", "--method", "public", "--public", "{public}", "--options", "clip=1"], 2, "clip must be"),
-        (["--mu", "1", "--method", "public", "--public", "{public}", "--options", "clip=2,1"], 2, "clip must be"),
+        (
+            [
+                "--mu",
+                "1",
+                "--method",
+                "public",
+                "--public",
+                "{public}",
+                "--options",
+                "clip=1",
+            ],
+            2,
+            "clip must be",
+        ),
+        (
+            [
+                "--mu",
+                "1",
+                "--method",
+                "public",
+                "--public",
+                "{public}",
+                "--options",
+                "clip=2,1",
+            ],
+            2,
+            "clip must be",
+        ),
         (["--mu", "1", "--options", "coinpress=dppl"], 2, "replace-one"),
         (
             ["--mu", "1", "--options", "adjacency=near"],
@@ -303,25 +479,47 @@ def test_an_unknown_label_can_be_left_out(task, cli):
             2,
             "coinpress divides by class sizes, which only --options adjacency=replace-one",
         ),
-        (["--epsilon", "1", "--method", "auto"], 2, "add --delta 1e-6 to the budget, which the default method needs."),
-        (["--epsilon", "1", *AUTO, "--public", "{public}"], 2, "it needs public rows and --method public."),
+        (
+            ["--epsilon", "1", "--method", "auto"],
+            2,
+            "add --delta 1e-6 to the budget, which the default method needs.",
+        ),
+        (
+            ["--epsilon", "1", *AUTO, "--public", "{public}"],
+            2,
+            "it needs public rows and --method public.",
+        ),
         (["--epsilon", "one", "--delta", "1e-6"], 2, "--epsilon"),
         (
             ["--mu", "1", "--method", "auto", "--options", "lattice__pool=2"],
             2,
             "--options must be parameters of SoftmaxPrototypes",
         ),
-        (["--mu", "1", "--options", "unknown_labels=guess"], 2, "unknown_labels must be one of"),
+        (
+            ["--mu", "1", "--options", "unknown_labels=guess"],
+            2,
+            "unknown_labels must be one of",
+        ),
         (["--mu", "1", "--options", "lattice__pool=9"], 2, "pool must be"),
         (["--mu", "1", "--options", "random_state=-1"], 2, "random_state"),
         (["--mu", "1", "--frobnicate"], 2, " Try: dppl fit --help"),
         (["--mu", "1", "--x", "rows"], 4, "'rows'"),
-        (["--mu", "1", "--read", "labels={folder}/no.txt"], 4, "there is no such file or folder"),
+        (
+            ["--mu", "1", "--read", "labels={folder}/no.txt"],
+            4,
+            "there is no such file or folder",
+        ),
         (["--mu", "1", "--read", "labels={classes}"], 4, "one label"),
-        (["--mu", "1", "--method", "public", "--public", "{folder}/no.npz"], 4, "there is no such file or folder"),
+        (
+            ["--mu", "1", "--method", "public", "--public", "{folder}/no.npz"],
+            4,
+            "there is no such file or folder",
+        ),
     ],
 )
-def test_a_mistake_gets_one_line_and_a_code(options, code, words, task, cli, error_line):
+def test_a_mistake_gets_one_line_and_a_code(
+    options, code, words, task, cli, error_line
+):
     for name, rows, label in (
         ("ex", np.eye(8), "cat"),
         ("narrow", np.eye(5), "cat"),
@@ -330,7 +528,10 @@ def test_a_mistake_gets_one_line_and_a_code(options, code, words, task, cli, err
     ):
         write_table(task.folder / f"{name}.npz", rows, np.array([label] * len(rows)))
     (task.folder / "link.npz").hardlink_to(task.table)
-    filled = [option.format(public=task.public, classes=task.classes, folder=task.folder) for option in options]
+    filled = [
+        option.format(public=task.public, classes=task.classes, folder=task.folder)
+        for option in options
+    ]
     result = cli(*fit_arguments(task, *filled))
     assert result.exit_code == code
     assert words in error_line(result)
@@ -345,7 +546,13 @@ def test_the_class_list_must_be_given_and_the_error_says_why(task, cli, error_li
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("no.npz", None), ("bad.npz", b"PK"), ("bad.parquet", b"PAR1"), ("text.csv", b"1,2\n")]
+    ("name", "content"),
+    [
+        ("no.npz", None),
+        ("bad.npz", b"PK"),
+        ("bad.parquet", b"PAR1"),
+        ("text.csv", b"1,2\n"),
+    ],
 )
 def test_a_table_that_cannot_be_read_is_input(name, content, task, cli, error_line):
     if content is not None:
@@ -357,9 +564,20 @@ def test_a_table_that_cannot_be_read_is_input(name, content, task, cli, error_li
 
 def test_raw_records_are_to_be_embedded_first(task, cli, error_line):
     (task.folder / "mails.csv").write_text("text,label\nhello,cat\n")
-    result = cli("fit", task.folder / "mails.csv", "--classes", task.classes, "--mu", 1, "--out", task.out)
+    result = cli(
+        "fit",
+        task.folder / "mails.csv",
+        "--classes",
+        task.classes,
+        "--mu",
+        1,
+        "--out",
+        task.out,
+    )
     assert result.exit_code == 4
-    assert f"embed them first: dppl embed {task.folder / 'mails.csv'}" in error_line(result)
+    assert f"embed them first: dppl embed {task.folder / 'mails.csv'}" in error_line(
+        result
+    )
 
 
 @pytest.mark.parametrize("delta", [0.01, 1e-4, 9e-5, 1e-6])
@@ -381,7 +599,9 @@ def test_a_large_delta_gets_a_note(delta, task, cli):
         (["--mu", 0.2], None),
     ],
 )
-def test_a_budget_that_promises_little_gets_a_note_whatever_its_notion(options, words, task, cli):
+def test_a_budget_that_promises_little_gets_a_note_whatever_its_notion(
+    options, words, task, cli
+):
     result = cli(*fit_arguments(task, *options))
     assert result.exit_code == 0
     assert result.stderr.count("\n") == (words is not None)
@@ -401,7 +621,9 @@ def test_a_table_without_labels_is_input(task, cli, error_line):
     assert "--read labels" in error_line(result)
 
 
-def test_an_existing_file_stays_and_is_checked_before_anything_else(task, cli, error_line):
+def test_an_existing_file_stays_and_is_checked_before_anything_else(
+    task, cli, error_line
+):
     task.out.write_text("precious")
     result = cli(*fit_arguments(task, "--mu", "-1", table="no-such-table.npz"))
     assert result.exit_code == 2
@@ -412,11 +634,25 @@ def test_an_existing_file_stays_and_is_checked_before_anything_else(task, cli, e
     assert dppl.load(task.out).classes_.tolist() == ["cat", "dog", "gnu"]
 
 
-@pytest.mark.parametrize("out", ["no/folder/m.safetensors", ".", "train.npz", "classes.txt", "link.npz"])
-def test_an_output_that_makes_no_sense_is_usage_even_with_force(out, task, cli, error_line):
+@pytest.mark.parametrize(
+    "out", ["no/folder/m.safetensors", ".", "train.npz", "classes.txt", "link.npz"]
+)
+def test_an_output_that_makes_no_sense_is_usage_even_with_force(
+    out, task, cli, error_line
+):
     (task.folder / "link.npz").symlink_to(task.table)
     before = task.table.read_bytes()
-    arguments = ["fit", task.table, "--classes", task.classes, "--out", task.folder / out, "--mu", 1, "--force"]
+    arguments = [
+        "fit",
+        task.table,
+        "--classes",
+        task.classes,
+        "--out",
+        task.folder / out,
+        "--mu",
+        1,
+        "--force",
+    ]
     result = cli(*arguments)
     assert result.exit_code == 2
     assert "--out must" in error_line(result)
@@ -429,7 +665,14 @@ def test_labels_take_the_type_of_the_class_list(task, cli):
     files = []
     for labels in (numbers, numbers.astype(str)):
         write_table(task.table, task.X, labels)
-        assert cli(*fit_arguments(task, "--mu", 1, "--options", "random_state=1", "--force")).exit_code == 0
+        assert (
+            cli(
+                *fit_arguments(
+                    task, "--mu", 1, "--options", "random_state=1", "--force"
+                )
+            ).exit_code
+            == 0
+        )
         files.append(task.out.read_bytes())
     assert files[0] == files[1]
     assert dppl.load(task.out).classes_.tolist() == [1, 2, 10]
@@ -441,7 +684,9 @@ def test_every_format_of_table_gives_the_same_model(task, cli):
     (task.folder / "y.txt").write_text("".join(f"{label}\n" for label in task.y))
     write_table(task.folder / "train.parquet", task.X, task.y)
     lists = pa.array(list(task.X), pa.list_(pa.float32()))
-    pq.write_table(pa.table({"features": lists, "animal": task.y}), task.folder / "other.parquet")
+    pq.write_table(
+        pa.table({"features": lists, "animal": task.y}), task.folder / "other.parquet"
+    )
     files = []
     for table, *options in (
         ["train.npz"],
@@ -451,7 +696,14 @@ def test_every_format_of_table_gives_the_same_model(task, cli):
         ["other.parquet", "--x", "features", "--y", "animal"],
     ):
         arguments = fit_arguments(
-            task, "--mu", 1, "--options", "random_state=1", "--force", *options, table=task.folder / table
+            task,
+            "--mu",
+            1,
+            "--options",
+            "random_state=1",
+            "--force",
+            *options,
+            table=task.folder / table,
         )
         assert cli(*arguments).exit_code == 0
         files.append(task.out.read_bytes())
@@ -483,14 +735,24 @@ def fail_with(monkeypatch, error):
     [
         (KeyError(SECRET), 1, "KeyError. This is a bug"),
         (ValueError(SECRET), 1, "ValueError. This is a bug"),
-        (MemoryError("Unable to allocate an array with shape (4711, 8)"), 4, "not enough memory"),
-        (PermissionError(13, "Permission denied", "some/file"), 4, "some/file: Permission denied"),
+        (
+            MemoryError("Unable to allocate an array with shape (4711, 8)"),
+            4,
+            "not enough memory",
+        ),
+        (
+            PermissionError(13, "Permission denied", "some/file"),
+            4,
+            "some/file: Permission denied",
+        ),
         (FileExistsError("x exists."), 2, "x exists."),
         (dppl.errors.BudgetError("too\nmuch\x1b[2J"), 3, "too much\\x1b[2J"),
         (dppl.errors.MissingExtra("install it"), 4, "install it"),
     ],
 )
-def test_a_failure_in_the_library_becomes_one_line(error, code, words, task, cli, error_line, monkeypatch):
+def test_a_failure_in_the_library_becomes_one_line(
+    error, code, words, task, cli, error_line, monkeypatch
+):
     fail_with(monkeypatch, error)
     result = cli(*fit_arguments(task, "--mu", 1))
     assert result.exit_code == code
@@ -502,7 +764,11 @@ def test_a_failure_in_the_library_becomes_one_line(error, code, words, task, cli
 def test_an_interruption_is_no_error(task, cli, monkeypatch):
     fail_with(monkeypatch, KeyboardInterrupt())
     result = cli(*fit_arguments(task, "--mu", 1))
-    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: interrupted.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        130,
+        "",
+        "dppl: interrupted.\n",
+    )
 
 
 def test_a_traceback_of_a_bug_has_to_be_asked_for(task, cli, monkeypatch):
@@ -533,7 +799,13 @@ def test_no_arguments_show_the_help_and_the_help_shows_the_codes(cli):
     result = cli()
     assert result.exit_code == 0
     assert result.stdout == cli("--help").stdout
-    for words in ("Exit codes: 0 done", "2 usage", "3 a budget", "dppl fit train.npz", "evaluate"):
+    for words in (
+        "Exit codes: 0 done",
+        "2 usage",
+        "3 a budget",
+        "dppl fit train.npz",
+        "evaluate",
+    ):
         assert words in result.stdout
     assert cli("--version").stdout == f"dppl {dppl.__version__}\n"
 
@@ -549,15 +821,20 @@ def test_each_help_has_an_example(command, cli):
 def test_the_real_command_fits_and_fails_like_the_app(task, process):
     done = process(*fit_arguments(task, "--mu", 0.2, "--options", "random_state=2"))
     assert (done.returncode, done.stderr) == (0, "")
-    expected = dppl.MeanPrototypes(dppl.GaussianDP(0.2), classes=["cat", "dog", "gnu"], random_state=2)
-    np.testing.assert_array_equal(dppl.load(task.out).prototypes_, expected.fit(task.X, task.y).prototypes_)
+    expected = dppl.MeanPrototypes(
+        dppl.GaussianDP(0.2), classes=["cat", "dog", "gnu"], random_state=2
+    )
+    np.testing.assert_array_equal(
+        dppl.load(task.out).prototypes_, expected.fit(task.X, task.y).prototypes_
+    )
     again = process(*fit_arguments(task, "--mu", 0.2))
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.startswith("dppl: error: --out must name a new file")
     assert again.stderr.count("\n") == 1
 
 
-# Forks a child for each moment, so that everything is imported once and the moments count from the start of the work.
+# Forks a child for each moment, so that everything is imported once and the moments
+# count from the start of the work.
 KILLER = """
 import json, os, signal, sys, time
 from dppl import Ledger, MeanPrototypes  # which commands import late
@@ -599,12 +876,18 @@ def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
     np.save(tmp_path / "x.npy", rng.standard_normal((10_000, 64), np.float32))
     np.save(tmp_path / "y.npy", rng.integers(0, 200, 10_000))
     (tmp_path / "classes.txt").write_text("".join(f"{i}\n" for i in range(200)))
-    # Forking with idle BLAS threads is what this test wants; from 3.12 on Python warns of it.
+    # Forking with idle BLAS threads is what this test wants; from 3.12 on Python warns
+    # of it.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", KILLER]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
     codes = json.loads(done.stdout)
-    # A killed fit may also leave a hidden part of the model, which has no name that anything reads.
-    left = {name: [path.name for path in (tmp_path / name).glob("[!.]*")] for name in codes}
+    # A killed fit may also leave a hidden part of the model, which has no name that
+    # anything reads.
+    left = {
+        name: [path.name for path in (tmp_path / name).glob("[!.]*")] for name in codes
+    }
     assert not [path.name for path in (tmp_path / "interrupt").iterdir()]
     assert (codes["whole"], left["whole"]) == (0, ["m.safetensors"])
     assert (codes["killed-0"], left["killed-0"]) == (-signal.SIGKILL, [])
@@ -620,10 +903,23 @@ def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
 @pytest.mark.parametrize("public", [True, False])
 def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
     options = ["--public", task.public] if public else []
-    result = cli(*fit_arguments(task, "--mu", 1.6, "--method", "softmax", "--options", "random_state=3", *options))
+    result = cli(
+        *fit_arguments(
+            task,
+            "--mu",
+            1.6,
+            "--method",
+            "softmax",
+            "--options",
+            "random_state=3",
+            *options,
+        )
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     again = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.6), list(CLASSES), random_state=3)
-    again.set_params(public=PublicData(task.X_public if public else None)).fit(task.X, task.y)
+    again.set_params(public=PublicData(task.X_public if public else None)).fit(
+        task.X, task.y
+    )
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
     assert "SoftmaxPrototypes" in shown
@@ -632,29 +928,52 @@ def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
 
 
 def test_public_examples_are_read_and_shown(task, cli, error_line):
-    examples, of = task.X_public[:5], np.array(["cat", "cat", "gnu", "gnu", "gnu"])
+    examples = task.X_public[:5]
+    of = np.array(["cat", "cat", "gnu", "gnu", "gnu"])
     write_table(task.folder / "examples.npz", examples, of)
-    options = ["--mu", "1", *AUTO, "--options", "random_state=3", "--examples", task.folder / "examples.npz"]
+    options = [
+        "--mu",
+        "1",
+        *AUTO,
+        "--options",
+        "random_state=3",
+        "--examples",
+        task.folder / "examples.npz",
+    ]
     result = cli(*fit_arguments(task, *options))
     assert (result.exit_code, result.stderr) == (0, "")
     again = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), list(CLASSES), random_state=3)
-    again.set_params(public=PublicData(examples=examples, example_classes=of)).fit(task.X, task.y)
+    again.set_params(public=PublicData(examples=examples, example_classes=of)).fit(
+        task.X, task.y
+    )
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
     assert "public examples 5, for 2 of 3 classes" in shown
     assert "public descriptions" not in shown
     assert "the examples or descriptions of the classes" in shown
-    assert "| public examples | 5, for 2 of 3 classes |" in cli("show", task.out, "--for", "hub").stdout
+    assert (
+        "| public examples | 5, for 2 of 3 classes |"
+        in cli("show", task.out, "--for", "hub").stdout
+    )
 
 
 def test_examples_of_another_encoder_are_refused(task, cli, error_line):
     for name, encoder in (("private", "one"), ("named", "other")):
-        rows, of = (task.X, task.y) if name == "private" else (np.eye(8)[:3], np.array(CLASSES))
-        write_table(task.folder / f"{name}.parquet", rows, of, metadata={"encoder": encoder})
+        rows, of = (
+            (task.X, task.y)
+            if name == "private"
+            else (np.eye(8)[:3], np.array(CLASSES))
+        )
+        write_table(
+            task.folder / f"{name}.parquet", rows, of, metadata={"encoder": encoder}
+        )
     options = ["--mu", "1", *AUTO, "--examples", task.folder / "named.parquet"]
     result = cli(*fit_arguments(task, *options, table=task.folder / "private.parquet"))
     assert result.exit_code == 4
-    assert "public.examples must be embedded by the encoder that the fit names" in error_line(result)
+    assert (
+        "public.examples must be embedded by the encoder that the fit names"
+        in error_line(result)
+    )
 
 
 @pytest.mark.parametrize(
@@ -675,7 +994,11 @@ def test_options_of_other_methods_are_refused(task, cli, error_line, options):
 
 def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
     write_table(task.folder / "examples.npz", np.eye(8)[:3], np.array(CLASSES))
-    result = cli(*fit_arguments(task, "--mu", "0", *AUTO, "--examples", task.folder / "examples.npz"))
+    result = cli(
+        *fit_arguments(
+            task, "--mu", "0", *AUTO, "--examples", task.folder / "examples.npz"
+        )
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     for command in (["show", task.out], ["show", task.out, "--for", "hub"]):
         shown = " ".join(cli(*command).stdout.split())

@@ -37,7 +37,16 @@ def rho(value):
 
 def fit(task, *options, out=None):
     method = [] if "--method" in options else ["--method", "mean"]
-    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, *method, *options]
+    return [
+        "fit",
+        task.table,
+        "--classes",
+        task.classes,
+        "--out",
+        out or task.out,
+        *method,
+        *options,
+    ]
 
 
 def charged(file, dataset="wards"):
@@ -50,13 +59,17 @@ def show(cli, file):
     return json.loads(result.stdout)
 
 
-def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, task, cli, monkeypatch):
+def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(
+    wards, task, cli, monkeypatch
+):
     """The table is read before, as docs/ledger.md says."""
     seen = []
 
     def noted(module, name, event):
         before = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw))
+        monkeypatch.setattr(
+            module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw)
+        )
 
     noted(dppl.io, "read_table", "table read")
     noted(Ledger, "charge", "charged")
@@ -66,7 +79,9 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
     assert seen == ["table read", "charged", "labels matched", "noise drawn"]
 
 
-def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):
+def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(
+    wards, task, cli, error_line
+):
     for command in (
         ["ledger", "create", wards, "Wards", "--mu", 1],
         fit(task, *rho(1), "--ledger", wards, "Wards"),
@@ -76,14 +91,21 @@ def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards,
         told = error_line(result)
         assert "must not look like a name that is in use" in told
         assert "got 'Wards', which looks like 'wards'" in told
-    assert [(book["dataset"], book["releases"]) for book in show(cli, wards)] == [("wards", [])]
+    assert [(book["dataset"], book["releases"]) for book in show(cli, wards)] == [
+        ("wards", [])
+    ]
 
 
 @pytest.mark.parametrize(
     ("options", "budget", "relation", "accounting"),
     [
         (["--mu", "0.3"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
-        (["--mu", "0.3", "--accounting", "gdp"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
+        (
+            ["--mu", "0.3", "--accounting", "gdp"],
+            dppl.GaussianDP(0.3),
+            "add-remove",
+            "gdp",
+        ),
         (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove", "pure"),
         (
             ["--epsilon", "4", "--delta", "1e-6", "--adjacency", "replace-one"],
@@ -99,7 +121,9 @@ def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards,
         ),
     ],
 )
-def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation, accounting, file, cli):
+def test_create_opens_an_account_and_says_how_to_go_on(
+    options, budget, relation, accounting, file, cli
+):
     result = cli("ledger", "create", file, "wards", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -107,7 +131,11 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
         f"Next: add --ledger {file} wards to dppl train, fit or finetune\n"
     )
     (account,) = accounts(file)
-    assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
+    assert (account.dataset, account.budget, account.adjacency) == (
+        "wards",
+        budget,
+        relation,
+    )
     assert account.accounting == accounting
 
 
@@ -119,7 +147,9 @@ def test_without_a_command_the_help_is_shown_and_the_error_says_what_is_missing(
     assert "dppl: error: Missing command. Try: dppl ledger --help" in shown
 
 
-def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
+def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(
+    wards, cli, error_line
+):
     assert cli("ledger", "create", wards, "trial", "--epsilon", 3).exit_code == 0
     before = wards.read_bytes()
     for mu in (1, 1.5):
@@ -136,8 +166,14 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
         (["wards"], "exactly one budget"),
         (["wards", "--mu", "1", "--epsilon", "1"], "exactly one budget"),
         (["wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
-        (["wards", "--mu", "1", "--accounting", "renyi"], "accounting must be one of 'gdp'; got 'renyi'"),
-        (["wards", "--epsilon", "1", "--accounting", "renyi"], "accounting must be one of 'pure'; got"),
+        (
+            ["wards", "--mu", "1", "--accounting", "renyi"],
+            "accounting must be one of 'gdp'; got 'renyi'",
+        ),
+        (
+            ["wards", "--epsilon", "1", "--accounting", "renyi"],
+            "accounting must be one of 'pure'; got",
+        ),
         (
             ["wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
             "accounting must be one of 'gdp', 'renyi'",
@@ -151,7 +187,9 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
         (["--mu", "1"], "Missing argument 'DATASET'"),
     ],
 )
-def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, cli, error_line):
+def test_create_with_a_mistake_is_usage_and_makes_no_file(
+    options, words, file, cli, error_line
+):
     result = cli("ledger", "create", file, *options)
     assert result.exit_code == 2
     assert words in error_line(result)
@@ -162,7 +200,9 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
     # A URL of PostgreSQL may hold a password, which must not end up in a log.
     result = cli("ledger", "create", f"sqlite:///{file}", "wards", "--mu", 1)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("Next: add --ledger URL wards to dppl train, fit or finetune\n")
+    assert result.stdout.endswith(
+        "Next: add --ledger URL wards to dppl train, fit or finetune\n"
+    )
     assert str(file) not in result.stdout
     assert file.exists()
 
@@ -178,7 +218,10 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
     assert "Charged" not in plain.stdout
     shown = cli("show", task.out).stdout
     assert "\nCharged to the ledger\n  - wards, release 1\n" in shown
-    assert "Charged to the ledger" not in cli("show", task.folder / "plain.safetensors").stdout
+    assert (
+        "Charged to the ledger"
+        not in cli("show", task.folder / "plain.safetensors").stdout
+    )
     model = dppl.load(task.out)
     assert model.guarantee_.ledger_entry == "wards, release 1"
     (book,) = show(cli, wards)
@@ -193,7 +236,10 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         "spent": {"rho": cost["rho"]},
         "left": Ledger(wards, "wards").left(),
     }
-    assert {name: release[name] for name in ("number", "mechanism", "cost", "status", "partition", "estimator")} == {
+    assert {
+        name: release[name]
+        for name in ("number", "mechanism", "cost", "status", "partition", "estimator")
+    } == {
         "number": 1,
         "mechanism": "rounded Gaussian",
         "cost": cost,
@@ -212,16 +258,23 @@ def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_
     assert 0 < show(cli, file)[0]["spent"]["epsilon"] <= 0.75
     before = file.read_bytes()
     for options in (["--epsilon", 0.75, *public], ["--mu", 0.1]):
-        result = cli(*fit(task, *options, *charged(file), out=task.folder / "more.safetensors"))
+        result = cli(
+            *fit(task, *options, *charged(file), out=task.folder / "more.safetensors")
+        )
         assert result.exit_code == 3
         error_line(result)
     assert file.read_bytes() == before
 
 
-def test_a_fit_over_budget_exits_with_3_and_writes_nothing(task, wards, cli, error_line):
+def test_a_fit_over_budget_exits_with_3_and_writes_nothing(
+    task, wards, cli, error_line
+):
     assert cli(*fit(task, *rho(0.75), *charged(wards))).exit_code == 0
-    before, folder = wards.read_bytes(), sorted(task.folder.iterdir())
-    result = cli(*fit(task, *rho(0.5), *charged(wards), out=task.folder / "more.safetensors"))
+    before = wards.read_bytes()
+    folder = sorted(task.folder.iterdir())
+    result = cli(
+        *fit(task, *rho(0.5), *charged(wards), out=task.folder / "more.safetensors")
+    )
     assert result.exit_code == 3
     line = error_line(result)
     assert "needs rho = " in line
@@ -233,16 +286,33 @@ def test_a_fit_over_budget_exits_with_3_and_writes_nothing(task, wards, cli, err
     model = task.out.read_bytes()
     assert cli(*fit(task, *rho(0.5), *charged(wards), "--force")).exit_code == 3
     assert task.out.read_bytes() == model
-    assert cli(*fit(task, *rho(0.25), *charged(wards), out=task.folder / "rest.safetensors")).exit_code == 0
+    assert (
+        cli(
+            *fit(
+                task, *rho(0.25), *charged(wards), out=task.folder / "rest.safetensors"
+            )
+        ).exit_code
+        == 0
+    )
 
 
 def test_parts_are_charged_side_by_side(task, wards, cli):
     for place, part in enumerate(("north", "south", "east")):
         out = task.folder / f"{place}.safetensors"
-        assert cli(*fit(task, *rho(0.75), *charged(wards, f"wards/{part}"), out=out)).exit_code == 0
+        assert (
+            cli(
+                *fit(task, *rho(0.75), *charged(wards, f"wards/{part}"), out=out)
+            ).exit_code
+            == 0
+        )
     assert show(cli, wards)[0]["spent"]["rho"] <= 0.75
     for again in ("wards/north", "wards"):
-        assert cli(*fit(task, *rho(0.75), *charged(wards, again), out=task.folder / "m")).exit_code == 3
+        assert (
+            cli(
+                *fit(task, *rho(0.75), *charged(wards, again), out=task.folder / "m")
+            ).exit_code
+            == 3
+        )
 
 
 @pytest.mark.parametrize(
@@ -261,13 +331,26 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
             "accounted under add-remove",
         ),
         (["--ledger", "{folder}/no.db", "wards"], 4, "there is no ledger"),
-        (["--ledger", "{classes}", "wards"], 4, "classes.txt cannot be used: file is not a database"),
-        (["--ledger", "{folder}", "wards"], 4, "cannot be used: unable to open database file"),
+        (
+            ["--ledger", "{classes}", "wards"],
+            4,
+            "classes.txt cannot be used: file is not a database",
+        ),
+        (
+            ["--ledger", "{folder}", "wards"],
+            4,
+            "cannot be used: unable to open database file",
+        ),
         (["--ledger", "nonsense://u:tiger@h/d", "wards"], 4, "'.[postgresql]'"),
     ],
 )
-def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(options, code, words, task, wards, cli, error_line):
-    filled = [option.format(file=wards, folder=task.folder, classes=task.classes) for option in options]
+def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(
+    options, code, words, task, wards, cli, error_line
+):
+    filled = [
+        option.format(file=wards, folder=task.folder, classes=task.classes)
+        for option in options
+    ]
     result = cli(*fit(task, *rho(0.5), *filled))
     assert result.exit_code == code
     line = error_line(result)
@@ -278,7 +361,9 @@ def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(options, code,
     assert show(cli, wards)[0]["releases"] == []
 
 
-def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, monkeypatch):
+def test_postgresql_without_its_driver_names_the_extra(
+    task, cli, error_line, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     url = "postgresql+psycopg://u:tiger@host/db"
     for arguments in (
@@ -293,13 +378,17 @@ def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, mo
         assert "tiger" not in line
 
 
-def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(task, wards, cli, error_line):
+def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(
+    task, wards, cli, error_line
+):
     write_table(task.table, task.X, [*task.y[:-1], "Jane-Doe"])
     result = cli(*fit(task, *rho(0.5), *charged(wards)))
     assert result.exit_code == 4
     assert "Jane" not in error_line(result)
     (book,) = show(cli, wards)
-    assert [(r["status"], r["model_sha256"]) for r in book["releases"]] == [(CHARGED, None)]
+    assert [(r["status"], r["model_sha256"]) for r in book["releases"]] == [
+        (CHARGED, None)
+    ]
     assert 0.4 < book["spent"]["rho"] <= 0.5
     assert "charged, unfinished" in cli("ledger", "show", wards, COLUMNS="200").stdout
     assert b"Jane" not in wards.read_bytes()
@@ -312,12 +401,25 @@ def test_show_prints_accounts_and_releases(task, wards, cli):
     result = cli("ledger", "show", wards, COLUMNS="200")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0] == "wards (add-remove, accounting zcdp): budget rho 1; spent rho 0.5; left rho 0.5"
-    assert "trial (add-remove, accounting pure): budget epsilon 3; spent epsilon 0; left epsilon 3" in lines
+    assert (
+        lines[0]
+        == "wards (add-remove, accounting zcdp): budget rho 1; spent rho 0.5; left rho 0.5"
+    )
+    assert (
+        "trial (add-remove, accounting pure): budget epsilon 3; spent epsilon 0; left epsilon 3"
+        in lines
+    )
     ((number, (when,), what, cost, digest),) = rows_of(result.stdout)
-    assert (number, what) == (["1"], ["MeanPrototypes", "rounded Gaussian", "part north"])
+    assert (number, what) == (
+        ["1"],
+        ["MeanPrototypes", "rounded Gaussian", "part north"],
+    )
     assert cost == ["rho 0.5", "mu 1"]
-    assert datetime.now(UTC) - timedelta(hours=1) < datetime.fromisoformat(f"{when}+00:00") <= datetime.now(UTC)
+    assert (
+        datetime.now(UTC) - timedelta(hours=1)
+        < datetime.fromisoformat(f"{when}+00:00")
+        <= datetime.now(UTC)
+    )
     assert digest == [hashlib.sha256(task.out.read_bytes()).hexdigest()[:12]]
     assert "unfinished" not in result.stdout
 
@@ -338,9 +440,13 @@ def rows_of(shown):
 def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
     assert cli("ledger", "create", file, "wards", "--mu", 5).exit_code == 0
     ledger = Ledger(file, "wards")
-    dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
+    dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(
+        task.X, task.y, ledger=ledger
+    )
     public = dppl.PublicPrototypes(dppl.GaussianDP(1 / 7), classes=CLASSES)
-    public.set_params(public=PublicData(task.X_public)).fit(task.X, task.y, ledger=ledger, partition="the north wing")
+    public.set_params(public=PublicData(task.X_public)).fit(
+        task.X, task.y, ledger=ledger, partition="the north wing"
+    )
     shown = cli("ledger", "show", file, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
@@ -352,29 +458,55 @@ def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
     assert [cost.split()[0] for cost in less] == ["rho", "mu", "epsilon"]
 
 
-def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(task, file, cli, error_line):
+def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(
+    task, file, cli, error_line
+):
     assert cli("ledger", "create", file, "wards", "--mu", 1).exit_code == 0
     empty = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
     head = "wards (add-remove, accounting gdp): budget mu 1 (epsilon 4.887 at delta 1e-6); "
     assert empty[0] == f"{head}spent mu 0; left mu 1"
     assert cli(*fit(task, "--mu", 0.6, *charged(file))).exit_code == 0
     shown = cli("ledger", "show", file, COLUMNS="200").stdout
-    assert shown.startswith(f"{head}spent mu 0.6 (epsilon 2.756 at delta 1e-6); left mu 0.8\n")
+    assert shown.startswith(
+        f"{head}spent mu 0.6 (epsilon 2.756 at delta 1e-6); left mu 0.8\n"
+    )
     assert "mu 0.6" in rows_of(shown)[0][3]
     (book,) = show(cli, file)
     assert (book["accounting"], book["budget"]) == ("gdp", {"mu": 1.0})
     assert 0.6 * (1 - 1e-12) < book["spent"]["mu"] <= 0.6
-    result = cli(*fit(task, "--mu", 0.81, *charged(file), out=task.folder / "more.safetensors"))
+    result = cli(
+        *fit(task, "--mu", 0.81, *charged(file), out=task.folder / "more.safetensors")
+    )
     assert result.exit_code == 3
     assert "left of 1. Nothing was drawn" in error_line(result)
-    assert cli(*fit(task, "--mu", 0.8, *charged(file), out=task.folder / "rest.safetensors")).exit_code == 0
+    assert (
+        cli(
+            *fit(
+                task, "--mu", 0.8, *charged(file), out=task.folder / "rest.safetensors"
+            )
+        ).exit_code
+        == 0
+    )
 
 
-def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, error_line):
+def test_the_three_commands_of_the_readme_fit_to_the_last_bit(
+    task, file, cli, error_line
+):
     assert cli("ledger", "create", file, "wards", "--mu", 1).exit_code == 0
     for mu in (0.6, 0.8):
-        command = ["fit", task.table, "--classes", task.classes, "--mu", mu, "--out", task.folder / f"{mu}.safetensors"]
-        result = cli(*command, *charged(file))  # by the default method, which has many releases
+        command = [
+            "fit",
+            task.table,
+            "--classes",
+            task.classes,
+            "--mu",
+            mu,
+            "--out",
+            task.folder / f"{mu}.safetensors",
+        ]
+        result = cli(
+            *command, *charged(file)
+        )  # by the default method, which has many releases
         assert (result.exit_code, result.stderr) == (0, "")
         assert result.stdout.startswith("SoftmaxPrototypes: ")
     (book,) = show(cli, file)
@@ -384,28 +516,38 @@ def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, e
     before = file.read_bytes()
     result = cli(*fit(task, "--mu", 1e-3, *charged(file)))
     assert result.exit_code == 3
-    assert "which has 0 left of 1. Nothing was drawn and nothing charged" in error_line(result)
+    assert "which has 0 left of 1. Nothing was drawn and nothing charged" in error_line(
+        result
+    )
     assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-3])
-@pytest.mark.parametrize(("whole", "first"), [(2.0, 0.5), (4.0, 3.9), (1.0, 0.01), (8.0, 1 / 3)])
+@pytest.mark.parametrize(
+    ("whole", "first"), [(2.0, 0.5), (4.0, 3.9), (1.0, 0.01), (8.0, 1 / 3)]
+)
 def test_what_is_left_of_an_approximate_account_is_the_largest_gaussian_release_that_fits(
     whole, first, delta, task, file
 ):
     account = Ledger(file, "wards", dppl.ApproxDP(whole, delta))
 
     def spend(epsilon):
-        dppl.MeanPrototypes(dppl.ApproxDP(epsilon, delta), classes=CLASSES).fit(task.X, task.y, ledger=account)
+        dppl.MeanPrototypes(dppl.ApproxDP(epsilon, delta), classes=CLASSES).fit(
+            task.X, task.y, ledger=account
+        )
 
     assert account.left() == {"epsilon": whole}
     spend(first)
     (left,) = account.left().values()
-    assert whole - first < left < whole  # squares of mu add up, so more fits than the difference
+    assert (
+        whole - first < left < whole
+    )  # squares of mu add up, so more fits than the difference
     charges = account.to_dict()
     with pytest.raises(dppl.errors.BudgetExceeded) as refusal:
         spend(left * (1 + 1e-9))
-    needed, rest, of = re.search(r"needs epsilon = (\S+) of .* has (\S+) left of (\S+)\. ", str(refusal.value)).groups()
+    needed, rest, of = re.search(
+        r"needs epsilon = (\S+) of .* has (\S+) left of (\S+)\. ", str(refusal.value)
+    ).groups()
     assert (float(of), float(needed) > float(rest)) == (whole, True)
     assert float(rest) == left  # all digits, since few would look the same
     assert account.to_dict() == charges
@@ -414,18 +556,33 @@ def test_what_is_left_of_an_approximate_account_is_the_largest_gaussian_release_
     assert account.left()["epsilon"] < 1e-3 * whole
 
 
-def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file, cli, error_line):
+def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(
+    task, file, cli, error_line
+):
     options = ["--epsilon", 4, "--delta", 1e-6]
     assert cli("ledger", "create", file, "wards", *options).exit_code == 0
-    assert cli(*fit(task, "--epsilon", 2, "--delta", 1e-6, *charged(file))).exit_code == 0
+    assert (
+        cli(*fit(task, "--epsilon", 2, "--delta", 1e-6, *charged(file))).exit_code == 0
+    )
     shown = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()[0]
-    spent, left = re.search(r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+) \(squares of mu add", shown).groups()
+    spent, left = re.search(
+        r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+) \(squares of mu add",
+        shown,
+    ).groups()
     assert spent == "2"
     (exact,) = show(cli, file)[0]["left"].values()
     assert 2 < float(left) <= exact < float(left) + 1e-5
     more = f"{float(left) + 1e-5:.6g}"
     for epsilon, code in ((more, 3), (left, 0)):
-        command = fit(task, "--epsilon", epsilon, "--delta", 1e-6, *charged(file), out=task.folder / "rest.safetensors")
+        command = fit(
+            task,
+            "--epsilon",
+            epsilon,
+            "--delta",
+            1e-6,
+            *charged(file),
+            out=task.folder / "rest.safetensors",
+        )
         result = cli(*command)
         assert result.exit_code == code
         if code:
@@ -435,19 +592,27 @@ def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file
 def test_what_is_spent_is_shown_rounded_up_and_what_is_left_down(task, wards, cli):
     assert cli(*fit(task, *rho(1 / 7), *charged(wards))).exit_code == 0
     line, *_ = cli("ledger", "show", wards, COLUMNS="200").stdout.splitlines()
-    assert line.endswith("spent rho 0.142858; left rho 0.857142")  # 0.1428571..., 0.8571428...
+    assert line.endswith(
+        "spent rho 0.142858; left rho 0.857142"
+    )  # 0.1428571..., 0.8571428...
 
 
-def test_the_two_accountings_in_approximate_dp_are_named_and_add_up_each_in_its_way(task, file, cli):
+def test_the_two_accountings_in_approximate_dp_are_named_and_add_up_each_in_its_way(
+    task, file, cli
+):
     budget = dppl.ApproxDP(4.0, 1e-6)
     for accounting in ("gdp", "renyi"):
         options = ["--epsilon", 4, "--delta", 1e-6, "--accounting", accounting]
         assert cli("ledger", "create", file, accounting, *options).exit_code == 0
         account = Ledger(file, accounting)
-        dppl.MeanPrototypes(dppl.ZCDP(0.125), classes=CLASSES).fit(task.X, task.y, ledger=account)
+        dppl.MeanPrototypes(dppl.ZCDP(0.125), classes=CLASSES).fit(
+            task.X, task.y, ledger=account
+        )
     books = show(cli, file)
     assert [book["accounting"] for book in books] == ["gdp", "renyi"]
-    ((cost,),) = {(json.dumps(release["cost"]),) for book in books for release in book["releases"]}
+    ((cost,),) = {
+        (json.dumps(release["cost"]),) for book in books for release in book["releases"]
+    }
     exact = dppl.GaussianDP(json.loads(cost)["mu"]).to_approx(1e-6)
     looser = dppl.ZCDP(json.loads(cost)["rho"]).to_approx(1e-6)
     assert [book["spent"] for book in books] == [exact.to_dict(), looser.to_dict()]
@@ -470,7 +635,10 @@ def test_show_of_a_database_without_accounts_says_so_and_changes_nothing(file, c
 
 
 def test_looking_at_no_ledger_is_input(task, cli, error_line):
-    for name, words in (("no.db", "there is no ledger"), ("classes.txt", "cannot be used")):
+    for name, words in (
+        ("no.db", "there is no ledger"),
+        ("classes.txt", "cannot be used"),
+    ):
         task.classes.write_text("cat\ndog\ngnu\n" * 100)
         result = cli("ledger", "show", task.folder / name)
         assert result.exit_code == 4
@@ -490,7 +658,10 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     ):
         result = cli(*arguments)
         assert result.exit_code == 4
-        assert "the ledger has schema 5; this version of dppl reads schema 4" in error_line(result)
+        assert (
+            "the ledger has schema 5; this version of dppl reads schema 4"
+            in error_line(result)
+        )
     assert wards.read_bytes() == before
     assert not task.out.exists()
 
@@ -499,4 +670,6 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
 def test_each_help_has_an_example(command, cli):
     result = cli("ledger", command, "--help")
     assert result.exit_code == 0
-    assert f"dppl ledger {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
+    assert (
+        f"dppl ledger {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
+    )

@@ -38,8 +38,14 @@ def here(task, monkeypatch):
             ["fit", "train.npz", "--public", "narrow.npz"],
             "--public must have the 8 features of X; got 5 features.",
         ),
-        (["fit", "empty.npz"], "empty.npz must hold a table; it is empty; write it again."),
-        (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
+        (
+            ["fit", "empty.npz"],
+            "empty.npz must hold a table; it is empty; write it again.",
+        ),
+        (
+            ["train", "empty.csv", "--encoder", "pixels"],
+            "empty.csv is empty; its first line must name the columns.",
+        ),
         (
             ["fit", "texts.csv"],
             "texts.csv is not a table of embeddings; if it holds raw records, train on them with dppl train texts.csv "
@@ -56,14 +62,33 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
     ("arguments", "said"),
     [
         (
-            ["train", "train.npz", "--encoder", "pixels", "--classes", "classes.txt", *FIT],
+            [
+                "train",
+                "train.npz",
+                "--encoder",
+                "pixels",
+                "--classes",
+                "classes.txt",
+                *FIT,
+            ],
             "train.npz is a table of embeddings, not of raw records; train on it with dppl fit train.npz.",
         ),
         (
-            ["train", "texts.csv", "--encoder", "pixls", "--classes", "classes.txt", *FIT],
+            [
+                "train",
+                "texts.csv",
+                "--encoder",
+                "pixls",
+                "--classes",
+                "classes.txt",
+                *FIT,
+            ],
             "or vit-b-16, vit-h-14, vit-l-16, resnet-50; got 'pixls'. Try --encoder pixels",
         ),
-        (["predict", "m", "train.npz", "--top", "x"], "--top must be a number of classes, or all; got 'x'."),
+        (
+            ["predict", "m", "train.npz", "--top", "x"],
+            "--top must be a number of classes, or all; got 'x'.",
+        ),
     ],
 )
 def test_what_was_meant_is_named(arguments, said, here, cli, error_line):
@@ -74,7 +99,9 @@ def test_what_was_meant_is_named(arguments, said, here, cli, error_line):
 
 def test_standard_input_is_called_so(here, cli, error_line):
     assert cli("fit", "train.npz", "--classes", "classes.txt", *FIT).exit_code == 0
-    result = cli("predict", "m.safetensors", "-", "--read", "kind=images", input="hello\n")
+    result = cli(
+        "predict", "m.safetensors", "-", "--read", "kind=images", input="hello\n"
+    )
     assert (
         error_line(result)
         == "--read kind must be another for standard input, which is a file and not a folder of images."
@@ -111,13 +138,20 @@ def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     (folder / "private").mkdir(parents=True)
     with pytest.raises(InputError) as caught, command.stoppable(folder):
         raise InputError(f"{folder} was begun with another seed.")
-    assert main._message(caught.value, {}).endswith(f"To start over, type: rm -r '{folder}'")
+    assert main._message(caught.value, {}).endswith(
+        f"To start over, type: rm -r '{folder}'"
+    )
 
 
 def test_values_of_parameters_are_options_on_the_command_line():
-    error = InputError("is refused; method='mean' takes it, and name='x' is no option.", parameter="y")
+    error = InputError(
+        "is refused; method='mean' takes it, and name='x' is no option.", parameter="y"
+    )
     options = {"y": "--y", "method": "--method"}
-    assert main._message(error, options) == "--y is refused; --method mean takes it, and name='x' is no option."
+    assert (
+        main._message(error, options)
+        == "--y is refused; --method mean takes it, and name='x' is no option."
+    )
     options["options"] = "--options"
     assert main._message(error, options).endswith("and --options name=x is no option.")
     error = InputError("add y=1e-6. ApproxDP(y=2, y=1e-6) stays.")
@@ -125,13 +159,27 @@ def test_values_of_parameters_are_options_on_the_command_line():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["embed", "--encoders"]])
+@pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="needs a device that is always full"
+)
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["fit", "--help"], ["embed", "--encoders"]]
+)
 def test_a_full_disk_behind_standard_output_is_named(arguments):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "dppl", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (4, "dppl: error: standard output: No space left on device.\n")
+        done = subprocess.run(
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        4,
+        "dppl: error: standard output: No space left on device.\n",
+    )
 
 
 def test_an_error_of_another_file_is_not_that_of_standard_output():
@@ -140,7 +188,9 @@ def test_an_error_of_another_file_is_not_that_of_standard_output():
 
 def test_a_model_file_without_a_byte_is_called_truncated(here, cli, error_line):
     line = error_line(cli("show", "empty.safetensors"))
-    assert line.startswith("empty.safetensors is not a whole safetensors file: it is truncated, or not a model.")
+    assert line.startswith(
+        "empty.safetensors is not a whole safetensors file: it is truncated, or not a model."
+    )
 
 
 def test_a_public_table_of_another_encoder_is_refused(here, cli, error_line):
@@ -148,21 +198,43 @@ def test_a_public_table_of_another_encoder_is_refused(here, cli, error_line):
     import pyarrow.parquet as pq
 
     for name, rows in (("a", here.X), ("b", here.X_public)):
-        table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 8)})
+        table = pa.table(
+            {"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 8)}
+        )
         if name == "a":
             table = table.append_column("y", pa.array(here.y.tolist()))
-        pq.write_table(table.replace_schema_metadata({"encoder": f"encoder {name}"}), f"{name}.parquet")
-    result = cli("fit", "a.parquet", "--public", "b.parquet", "--classes", "classes.txt", *FIT)
+        pq.write_table(
+            table.replace_schema_metadata({"encoder": f"encoder {name}"}),
+            f"{name}.parquet",
+        )
+    result = cli(
+        "fit", "a.parquet", "--public", "b.parquet", "--classes", "classes.txt", *FIT
+    )
     assert error_line(result) == (
         "public.rows must be embedded by the encoder that the fit names; its table names another encoder, or other "
         "weights or preprocessing. Embed these records with the same encoder."
     )
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="needs a device that is always full"
+)
 def test_no_device_is_replaced_by_a_file(here, cli, error_line):
-    result = cli("fit", "train.npz", "--classes", "classes.txt", "--mu", "1", "--out", os.devnull, "--force")
-    assert (result.exit_code, error_line(result)) == (2, f"--out must name a file; {os.devnull} is a device or a pipe.")
+    result = cli(
+        "fit",
+        "train.npz",
+        "--classes",
+        "classes.txt",
+        "--mu",
+        "1",
+        "--out",
+        os.devnull,
+        "--force",
+    )
+    assert (result.exit_code, error_line(result)) == (
+        2,
+        f"--out must name a file; {os.devnull} is a device or a pipe.",
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limit of a file's size")
@@ -173,37 +245,70 @@ def test_a_file_that_does_not_fit_is_named(here, cli, error_line):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
-        result = cli("fit", "train.npz", "--classes", "classes.txt", "--mu", "0.2", *FIT[2:])
+        result = cli(
+            "fit", "train.npz", "--classes", "classes.txt", "--mu", "0.2", *FIT[2:]
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (result.exit_code, error_line(result)) == (4, "m.safetensors: File too large.")
+    assert (result.exit_code, error_line(result)) == (
+        4,
+        "m.safetensors: File too large.",
+    )
 
 
 class TestRawSources:
     """`dppl check` of texts and images."""
 
     def test_texts_are_checked_without_an_encoder(self, here, cli):
-        (here.folder / "notes.csv").write_text("note,kind\nhello,cat\n,dog\nhello,cat\nbye,yak\nrow,\n")
-        arguments = ["check", "notes.csv", "--x", "note", "--y", "kind", "--classes", "classes.txt"]
+        (here.folder / "notes.csv").write_text(
+            "note,kind\nhello,cat\n,dog\nhello,cat\nbye,yak\nrow,\n"
+        )
+        arguments = [
+            "check",
+            "notes.csv",
+            "--x",
+            "note",
+            "--y",
+            "kind",
+            "--classes",
+            "classes.txt",
+        ]
         report = json.loads(cli(*arguments, "--json").stdout)
-        assert {key: report[key] for key in ("n", "modality", "unusable", "duplicates")} == {
+        assert {
+            key: report[key] for key in ("n", "modality", "unusable", "duplicates")
+        } == {
             "n": 5,
             "modality": "text",
             "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 2"]}],
             "duplicates": 1,
         }
-        assert report["labels"]["unknown"] == [{"label": None, "n": 1}, {"label": "yak", "n": 1}]
+        assert report["labels"]["unknown"] == [
+            {"label": None, "n": 1},
+            {"label": "yak", "n": 1},
+        ]
         assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
         shown = cli(*arguments).stdout
-        assert "unusable        1 (a fit skips them)\n                it is empty: row 2" in shown
+        assert (
+            "unusable        1 (a fit skips them)\n                it is empty: row 2"
+            in shown
+        )
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")
-        arguments = ("check", "notes.csv", "--read", "id=id", "--classes", "classes.txt")
+        arguments = (
+            "check",
+            "notes.csv",
+            "--read",
+            "id=id",
+            "--classes",
+            "classes.txt",
+        )
         report = json.loads(cli(*arguments, "--json").stdout)
         assert report["repeated_ids"] == {"n": 1, "first": ["row 2"]}
         assert report["unusable"] == []
-        assert "repeated ids    1 (a fit takes them all): row 2" in cli(*arguments).stdout
+        assert (
+            "repeated ids    1 (a fit takes them all): row 2" in cli(*arguments).stdout
+        )
 
     def test_images_are_decoded(self, here, cli):
         from PIL import Image
@@ -211,7 +316,9 @@ class TestRawSources:
         (here.folder / "scans" / "cat").mkdir(parents=True)
         Image.new("RGB", (4, 4)).save(here.folder / "scans" / "cat" / "a.png")
         (here.folder / "scans" / "cat" / "b.png").write_bytes(b"no image")
-        report = json.loads(cli("check", "scans", "--classes", "classes.txt", "--json").stdout)
+        report = json.loads(
+            cli("check", "scans", "--classes", "classes.txt", "--json").stdout
+        )
         assert (report["n"], report["modality"]) == (2, "image")
         assert [(entry["reason"], entry["n"]) for entry in report["unusable"]] == [
             ("it is not an image of a known format", 1)
@@ -219,7 +326,10 @@ class TestRawSources:
 
     def test_a_source_without_labels_is_told_so(self, here, cli):
         (here.folder / "notes.txt").write_text("a\nb\n")
-        assert "no labels; name their" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
+        assert (
+            "no labels; name their"
+            in cli("check", "notes.txt", "--classes", "classes.txt").stdout
+        )
 
 
 def test_frames_name_the_columns_that_are_no_numbers():
@@ -228,7 +338,9 @@ def test_frames_name_the_columns_that_are_no_numbers():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [1.0, 2.0], "name": ["Jane Doe", "x"]})
     with pytest.raises(TypeError, match=r"Columns of other types: 'name'\.") as caught:
-        dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(frame, ["a", "b"])
+        dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(
+            frame, ["a", "b"]
+        )
     assert "Jane" not in str(caught.value)
 
 
@@ -236,7 +348,10 @@ def test_frames_name_the_columns_that_are_no_numbers():
     ("command", "data"),
     [
         (["train", "--encoder", "pixels"], "postgresql://bob:s3cret@host/x"),
-        (["embed", "--encoder", "pixels", "--out", "table"], "postgresql://bob:s3cret@host/x"),
+        (
+            ["embed", "--encoder", "pixels", "--out", "table"],
+            "postgresql://bob:s3cret@host/x",
+        ),
         (["check", "--read", "kind=csv"], "postgresql://bob:s3cret@host/x"),
         (["train", "--encoder", "pixels"], "s3://bob:s3cret@bucket/x.npy"),
         (["fit"], "rows.npz"),
@@ -246,7 +361,13 @@ def test_no_message_shows_the_password_of_a_url(command, data, here, cli, error_
     np.savez("rows.npz", x=np.ones((3, 2)))
     data = data if ":" in data else f"file://{here}/{data}?password=s3cret"
     fit = [] if command[0] in ("embed", "check") else FIT
-    result = cli(command[0], data, *command[1:], *([] if command[0] == "embed" else ["--classes", "classes.txt"]), *fit)
+    result = cli(
+        command[0],
+        data,
+        *command[1:],
+        *([] if command[0] == "embed" else ["--classes", "classes.txt"]),
+        *fit,
+    )
     assert result.exit_code in (2, 4)
     assert "s3cret" not in error_line(result)
 
@@ -262,6 +383,8 @@ def test_an_empty_value_charges_nothing(value, here, cli, error_line):
 def test_no_message_shows_the_password_of_a_file_of_labels(name, here, cli, error_line):
     np.savez("rows.npz", x=np.ones((3, 2)))
     labels = f"labels=postgresql://bob:s3cret@host{name}"
-    line = error_line(cli("fit", "rows.npz", "--classes", "classes.txt", *FIT, "--read", labels))
+    line = error_line(
+        cli("fit", "rows.npz", "--classes", "classes.txt", *FIT, "--read", labels)
+    )
     assert "host" in line
     assert "s3cret" not in line

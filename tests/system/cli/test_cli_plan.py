@@ -9,7 +9,17 @@ import pytest
 from dppl import ApproxDP, GaussianDP, plan_budget
 from dppl.evaluation import plan_evaluation
 
-USUAL = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 20, "--encoder", "minilm")
+USUAL = (
+    "plan",
+    "--n-classes",
+    10,
+    "--n-records",
+    5000,
+    "--smallest",
+    20,
+    "--encoder",
+    "minilm",
+)
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")
 
 
@@ -17,13 +27,18 @@ def test_one_page_says_it(cli):
     result = cli(*USUAL, *EPSILON)
     assert (result.exit_code, result.stderr) == (0, "")
     shown = " ".join(result.stdout.split())
-    assert "A class of 20 records is not expected to be found at epsilon = 1 at delta = 1e-6" in shown
+    assert (
+        "A class of 20 records is not expected to be found at epsilon = 1 at delta = 1e-6"
+        in shown
+    )
     assert "it takes about" in shown
     assert len(result.stdout.splitlines()) < 40
 
 
 def test_the_page_shows_what_its_command_prints(cli):
-    page = (Path(__file__).parents[3] / "docs" / "planning.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "planning.md").read_text(
+        encoding="utf-8"
+    )
     command, _ = re.findall(r"```console\n(dppl plan .*)\n```", page)
     (table,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     result = cli(*command.split()[1:], COLUMNS="100")
@@ -32,7 +47,9 @@ def test_the_page_shows_what_its_command_prints(cli):
 
 
 def test_json_is_what_python_returns(cli):
-    plan = plan_budget(ApproxDP(1, 1e-6), n_classes=10, n_records=5000, smallest=20, encoder="minilm")
+    plan = plan_budget(
+        ApproxDP(1, 1e-6), n_classes=10, n_records=5000, smallest=20, encoder="minilm"
+    )
     assert json.loads(cli(*USUAL, *EPSILON, "--json").stdout) == plan.to_dict()
 
 
@@ -41,10 +58,18 @@ def test_json_is_what_python_returns(cli):
     [
         ((*USUAL,), 2, "specify exactly one budget"),
         ((*USUAL, "--epsilon", 1), 2, "add --delta 1e-6 to the budget"),
-        ((*USUAL, "--epsilon", 1, "--method", "public"), 2, "--n-public must be above 0"),
+        (
+            (*USUAL, "--epsilon", 1, "--method", "public"),
+            2,
+            "--n-public must be above 0",
+        ),
         ((*USUAL, "--mu", 0), 3, "mu = 0"),
         ((*USUAL, "--mu", 1, "--ceiling", 0.05), 2, "--ceiling must be above chance"),
-        (("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1), 2, "--n-features must be given, or a"),
+        (
+            ("plan", "--n-classes", 10, "--n-records", 50, "--mu", 1),
+            2,
+            "--n-features must be given, or a",
+        ),
         (
             ("plan", "--n-classes", 10, "--n-records", 5, "--n-features", 8, "--mu", 1),
             2,
@@ -66,12 +91,29 @@ def test_wrong_inputs_end_in_one_line(cli, arguments, code, words):
 
 
 def test_the_command_plans_test_records_with_the_same_shares(cli):
-    typed = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 100, "--n-features", 64, "--mu", 0.3)
+    typed = (
+        "plan",
+        "--n-classes",
+        10,
+        "--n-records",
+        5000,
+        "--smallest",
+        100,
+        "--n-features",
+        64,
+        "--mu",
+        0.3,
+    )
     content = json.loads(cli(*typed, "--n-test", 2500, "--json").stdout)
     evaluation = content.pop("evaluation")
     assert content == json.loads(cli(*typed, "--json").stdout)
     rate = content["balanced_accuracy"]
-    assert evaluation == plan_evaluation(GaussianDP(0.3), n_classes=10, n_test=2500, smallest=50, rate=rate).to_dict()
+    assert (
+        evaluation
+        == plan_evaluation(
+            GaussianDP(0.3), n_classes=10, n_test=2500, smallest=50, rate=rate
+        ).to_dict()
+    )
     shown = " ".join(cli(*typed, "--n-test", 2500).stdout.split())
     assert f"±{evaluation['accuracy']:.3f}" in shown
     assert "budget for ±0.05" in shown

@@ -39,12 +39,25 @@ def memory(pool):
 
 
 def fit(cli, task, public, *options):
-    return cli("fit", task.table, "--classes", task.classes, "--out", task.out, "--public", public, *PUBLIC, *options)
+    return cli(
+        "fit",
+        task.table,
+        "--classes",
+        task.classes,
+        "--out",
+        task.out,
+        "--public",
+        public,
+        *PUBLIC,
+        *options,
+    )
 
 
 def check_model(task):
     """Hold the model to that of the same rows in memory, and return it."""
-    model = dppl.PublicPrototypes(dppl.PureDP(2.0), classes=sorted(set(task.y)), random_state=1)
+    model = dppl.PublicPrototypes(
+        dppl.PureDP(2.0), classes=sorted(set(task.y)), random_state=1
+    )
     model.set_params(public=PublicData(task.X_public)).fit(task.X, task.y)
     found = dppl.load(task.out)
     assert found.prototypes_.tobytes() == model.prototypes_.tobytes()
@@ -60,10 +73,20 @@ def test_a_pool_is_a_folder_of_shards_here_or_behind_a_url(cli, task, pool, memo
 
 
 def test_lattice_rows_of_pool_and_records_give_the_same_model(cli, task, pool):
-    rows, private = task.folder / "rows.parquet", task.folder / "private.parquet"
-    assert cli("table", pool, "--out", rows, "--rows", "lattice", "--read", "id=url").exit_code == 0
-    assert cli("table", task.table, "--out", private, "--rows", "lattice").exit_code == 0
-    assert np.array_equal(read_table(rows).to_array(), Lattice(8).transform(task.X_public))
+    rows = task.folder / "rows.parquet"
+    private = task.folder / "private.parquet"
+    assert (
+        cli(
+            "table", pool, "--out", rows, "--rows", "lattice", "--read", "id=url"
+        ).exit_code
+        == 0
+    )
+    assert (
+        cli("table", task.table, "--out", private, "--rows", "lattice").exit_code == 0
+    )
+    assert np.array_equal(
+        read_table(rows).to_array(), Lattice(8).transform(task.X_public)
+    )
     assert fit(cli, task, rows).exit_code == 0
     found = check_model(task)
     assert found.public_ids_.tolist() == [
@@ -77,9 +100,21 @@ def test_lattice_rows_of_pool_and_records_give_the_same_model(cli, task, pool):
 def test_info_of_a_pool_and_of_lattice_rows(cli, task, pool, memory):
     rows = task.folder / "rows.parquet"
     cli("table", memory, "--out", rows, "--rows", "lattice")
-    for path, files, dtype in ((pool, 13, "float32"), (memory, 13, "float32"), (rows, 1, "int8")):
-        facts = dict(line.split(maxsplit=1) for line in cli("table", path).stdout.splitlines()[1:])
-        assert (facts["rows"], facts["dimension"], facts["files"], facts["dtype"]) == ("50", "8", str(files), dtype)
+    for path, files, dtype in (
+        (pool, 13, "float32"),
+        (memory, 13, "float32"),
+        (rows, 1, "int8"),
+    ):
+        facts = dict(
+            line.split(maxsplit=1)
+            for line in cli("table", path).stdout.splitlines()[1:]
+        )
+        assert (facts["rows"], facts["dimension"], facts["files"], facts["dtype"]) == (
+            "50",
+            "8",
+            str(files),
+            dtype,
+        )
     assert '"squared_norm": "16129/2"' in cli("table", rows).stdout
 
 
@@ -110,7 +145,8 @@ def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, 
 
 
 def test_every_fit_takes_lattice_rows(cli, task, pool):
-    ledger, rows = task.folder / "ledger.db", task.folder / "rows.parquet"
+    ledger = task.folder / "ledger.db"
+    rows = task.folder / "rows.parquet"
     account = dppl.Ledger(ledger, "cats", dppl.PureDP(10.0))
     cli("table", pool, "--out", rows, "--rows", "lattice")
     options = ("--ledger", ledger, "cats", "--force")
@@ -130,7 +166,8 @@ def test_private_records_are_not_public_by_a_url(cli, task):
     result = fit(cli, task, f"file://{task.table}")
     assert result.exit_code == 2
     assert "--public must be public data" in result.stderr
-    task.table, public = "s3://records", "s3://user@records?x=1"
+    task.table = "s3://records"
+    public = "s3://user@records?x=1"
     result = fit(cli, task, public)
     assert result.exit_code == 2
     assert "--public must be public data" in result.stderr
@@ -143,19 +180,30 @@ def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
 
 
 def test_tables_are_written_as_parquet(cli, task):
-    result = cli("table", task.table, "--out", task.folder / "rows.npy", "--rows", "lattice")
+    result = cli(
+        "table", task.table, "--out", task.folder / "rows.npy", "--rows", "lattice"
+    )
     assert result.exit_code == 2
     assert "must end in .parquet" in result.stderr
 
 
 def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
     write_table(task.folder / "p.parquet", task.X_public)
-    result = cli("table", task.folder / "p.parquet", "--out", task.folder / "q.parquet", "--read", "id=url")
+    result = cli(
+        "table",
+        task.folder / "p.parquet",
+        "--out",
+        task.folder / "q.parquet",
+        "--read",
+        "id=url",
+    )
     assert result.exit_code == 4
     assert "with texts or integers; 'url' is none" in result.stderr
 
 
-def test_lattice_rows_are_predicted_as_the_rows_that_they_were_made_from(cli, task, pool):
+def test_lattice_rows_are_predicted_as_the_rows_that_they_were_made_from(
+    cli, task, pool
+):
     assert fit(cli, task, pool).exit_code == 0
     rows = task.folder / "rows.parquet"
     assert cli("table", pool, "--out", rows, "--rows", "lattice").exit_code == 0

@@ -19,19 +19,30 @@ def evaluation(task, model, cli):
     return path
 
 
-def test_a_page_is_written_once_and_replaced_on_request(task, model, cli, error_line, monkeypatch):
+def test_a_page_is_written_once_and_replaced_on_request(
+    task, model, cli, error_line, monkeypatch
+):
     monkeypatch.chdir(task.folder)
     command = ("show", model, "--out", "report.html")
     result = cli(*command)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "Page: report.html\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "Page: report.html\n",
+        "",
+    )
     page = (task.folder / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "gnu" in page
     again = cli(*command)
     assert again.exit_code == 2
-    assert error_line(again) == "--out must name a new file; report.html exists; choose another name, or add --force."
+    assert (
+        error_line(again)
+        == "--out must name a new file; report.html exists; choose another name, or add --force."
+    )
     assert cli(*command, "--force", "--by", "Ward 7").exit_code == 0
-    assert "Made by Ward 7." in (task.folder / "report.html").read_text(encoding="utf-8")
+    assert "Made by Ward 7." in (task.folder / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_form_is_as_the_file_ends(task, model, cli, monkeypatch):
@@ -47,15 +58,23 @@ def test_the_form_is_as_the_file_ends(task, model, cli, monkeypatch):
 
 def test_the_json_makes_the_page_again(task, model, evaluation, cli):
     for name in ("r.html", "r.json"):
-        assert cli("show", model, "--results", evaluation, "--out", task.folder / name).exit_code == 0
+        assert (
+            cli(
+                "show", model, "--results", evaluation, "--out", task.folder / name
+            ).exit_code
+            == 0
+        )
     again = Report(json.loads((task.folder / "r.json").read_text()))
     assert again.html() == (task.folder / "r.html").read_text(encoding="utf-8")
 
 
 def test_results_are_marked_and_noted(task, model, evaluation, cli):
-    result = cli("show", model, "--results", evaluation, "--out", task.folder / "r.html")
+    result = cli(
+        "show", model, "--results", evaluation, "--out", task.folder / "r.html"
+    )
     assert (
-        result.stderr == "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
+        result.stderr
+        == "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
     )
     page = (task.folder / "r.html").read_text(encoding="utf-8")
     assert "measured on 37 labelled records" in page
@@ -65,7 +84,16 @@ def test_results_are_marked_and_noted(task, model, evaluation, cli):
 def test_confusions_are_those_of_the_predictions(task, model, cli):
     wrong = np.where(np.arange(37) % 5 == 0, "gnu", task.y)
     (task.folder / "y.txt").write_text("".join(f"{name}\n" for name in wrong))
-    found = json.loads(cli("evaluate", model, task.table, "--read", f"labels={task.folder / 'y.txt'}", "--json").stdout)
+    found = json.loads(
+        cli(
+            "evaluate",
+            model,
+            task.table,
+            "--read",
+            f"labels={task.folder / 'y.txt'}",
+            "--json",
+        ).stdout
+    )
     predicted = dppl.load(model).predict(task.X)
     pairs = {(one["class"], one["predicted"]): one["n"] for one in found["confusions"]}
     assert pairs
@@ -85,14 +113,26 @@ def test_the_ledger_that_paid_is_shown(task, cli, error_line):
     cli("ledger", "create", folder / "ledger.db", "wards", "--mu", 2)
     common = ("--classes", task.classes, "--mu", 1, "--method", "mean")
     account = ("--ledger", folder / "ledger.db", "wards")
-    assert cli("fit", task.table, *common, "--out", folder / "paid.safetensors", *account).exit_code == 0
-    result = cli("show", folder / "paid.safetensors", *account, "--out", folder / "r.md")
+    assert (
+        cli(
+            "fit", task.table, *common, "--out", folder / "paid.safetensors", *account
+        ).exit_code
+        == 0
+    )
+    result = cli(
+        "show", folder / "paid.safetensors", *account, "--out", folder / "r.md"
+    )
     assert result.exit_code == 0
     text = (folder / "r.md").read_text(encoding="utf-8")
     assert "The account of wards" in text
     assert "mu 1.73205 is left" in text
-    assert cli("fit", task.table, *common, "--out", folder / "free.safetensors").exit_code == 0
-    refused = cli("show", folder / "free.safetensors", *account, "--out", folder / "f.md")
+    assert (
+        cli("fit", task.table, *common, "--out", folder / "free.safetensors").exit_code
+        == 0
+    )
+    refused = cli(
+        "show", folder / "free.safetensors", *account, "--out", folder / "f.md"
+    )
     assert refused.exit_code == 4
     assert "no account of the ledger paid for this model" in error_line(refused)
     assert not (folder / "f.md").exists()
@@ -101,12 +141,21 @@ def test_the_ledger_that_paid_is_shown(task, cli, error_line):
 def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.txt").write_text("aaa first\nbbb second\nccc <third>\n")
-    assert cli("embed", "pool.txt", "--encoder", "letters", "--out", "pool").exit_code == 0
+    assert (
+        cli("embed", "pool.txt", "--encoder", "letters", "--out", "pool").exit_code == 0
+    )
     public = dppl.io.read_table(tmp_path / "pool")
     X = np.asarray(public)[[0, 0, 1, 1]]
     model = dppl.PublicPrototypes(dppl.PureDP(50.0), ["a", "b"], random_state=0)
-    model.set_params(public=PublicData(public)).fit(X, ["a", "a", "b", "b"]).save("m.safetensors")
-    assert cli("show", "m.safetensors", "--public", "pool.txt", "--out", "r.json").exit_code == 0
+    model.set_params(public=PublicData(public)).fit(X, ["a", "a", "b", "b"]).save(
+        "m.safetensors"
+    )
+    assert (
+        cli(
+            "show", "m.safetensors", "--public", "pool.txt", "--out", "r.json"
+        ).exit_code
+        == 0
+    )
     shown = json.loads((tmp_path / "r.json").read_text())["gallery"]
     lines = (tmp_path / "pool.txt").read_text().splitlines()
     assert shown["kind"] == "text"
@@ -127,15 +176,27 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
         (["--out", "report.html", "--public", "nowhere"], 4, "nowhere"),
         (["--out", "report.html", "--results", "nowhere.json"], 4, "nowhere.json"),
         (["--out", "report.html", "--ledger", "nowhere.db", "wards"], 4, "nowhere.db"),
-        (["--out", "report.html", "--results", "{table}"], 4, "does not hold an evaluation"),
-        (["--out", "page.html", "--results", "page.html", "--force"], 2, "--out must not be a file that is read"),
+        (
+            ["--out", "report.html", "--results", "{table}"],
+            4,
+            "does not hold an evaluation",
+        ),
+        (
+            ["--out", "page.html", "--results", "page.html", "--force"],
+            2,
+            "--out must not be a file that is read",
+        ),
         (["--out", "nowhere/r.html"], 2, "existing folder"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(options, code, message, task, model, cli, error_line, monkeypatch):
+def test_what_cannot_be_done_is_said_in_a_line(
+    options, code, message, task, model, cli, error_line, monkeypatch
+):
     monkeypatch.chdir(task.folder)
     (task.folder / "page.html").touch()
-    result = cli("show", model, *(option.format(table=task.table) for option in options))
+    result = cli(
+        "show", model, *(option.format(table=task.table) for option in options)
+    )
     assert result.exit_code == code
     assert message in error_line(result)
     assert not (task.folder / "report.html").exists()
@@ -143,4 +204,7 @@ def test_what_cannot_be_done_is_said_in_a_line(options, code, message, task, mod
 
 def test_a_page_says_nothing_of_where_it_was_made(task, model, cli):
     cli("show", model, "--out", task.folder / "r.html")
-    assert not re.search(re.escape(str(task.folder)), (task.folder / "r.html").read_text(encoding="utf-8"))
+    assert not re.search(
+        re.escape(str(task.folder)),
+        (task.folder / "r.html").read_text(encoding="utf-8"),
+    )

@@ -14,7 +14,14 @@ from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement.words import details as details_of
 from dppl.statement.words import in_a_row, table
 
-HEADINGS = ["Protected", "Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
+HEADINGS = [
+    "Protected",
+    "Neighbours",
+    "Treated as public",
+    "Assumed",
+    "Not covered",
+    "Made with",
+]
 
 
 def words(text):
@@ -32,7 +39,15 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
     assert words(loaded.guarantee_.summary()) in shown
     details = details_of(loaded.guarantee_)
     assert [heading for heading, _ in details] == HEADINGS
-    assert words(" ".join(" ".join([heading, *(f"- {item}" for item in items)]) for heading, items in details)) in shown
+    assert (
+        words(
+            " ".join(
+                " ".join([heading, *(f"- {item}" for item in items)])
+                for heading, items in details
+            )
+        )
+        in shown
+    )
     release = loaded.guarantee_.releases[0]
     assert f"noise_std = {release.parameters['noise_std']:.6g}" in shown
     assert "rho = 10000" in shown
@@ -53,7 +68,11 @@ def test_machines_get_the_description(model, cli):
 def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):
     shown = [line.strip() for line in cli("show", model).stdout.splitlines()]
     for name, value in table(dppl.load(model).guarantee_):
-        assert [line for line in shown if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
+        assert [
+            line
+            for line in shown
+            if line.startswith(f"{name}  ") and line.endswith(f"  {value}")
+        ]
 
 
 def cells_of(shown):
@@ -70,23 +89,34 @@ def cells_of(shown):
 
 
 def test_every_release_is_readable_in_80_columns(task, cli):
-    dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
+    dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(
+        task.X, task.y
+    ).save(task.out)
     shown = cli("show", task.out, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
-    rows, releases = cells_of(shown), in_a_row(dppl.load(task.out).guarantee_.releases)
+    rows = cells_of(shown)
+    releases = in_a_row(dppl.load(task.out).guarantee_.releases)
     assert len(rows) == len(releases) > 3
     assert rows[-1][0][0].startswith("5: ")
     for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
         assert f"{release.statistic}, by the {release.mechanism}" in " ".join(what)
-        assert f"noise_std = {release.parameters['noise_std']:.6g}".replace("e+0", "e+") in " ".join(noise)
-        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in ("mu", "rho")]
-        assert all(float(line.split()[-1]) >= release.cost[line.split()[0]] for line in cost)
+        assert f"noise_std = {release.parameters['noise_std']:.6g}".replace(
+            "e+0", "e+"
+        ) in " ".join(noise)
+        assert cost == [
+            f"{name} = {rounded_up(release.cost[name])}" for name in ("mu", "rho")
+        ]
+        assert all(
+            float(line.split()[-1]) >= release.cost[line.split()[0]] for line in cost
+        )
 
 
 def test_long_class_lists_are_cut(task, cli):
     names = [f"class-{i:02}" for i in range(23)]
-    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(task.out)
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(
+        task.out
+    )
     shown = words(cli("show", task.out).stdout)
     assert "classes 23: class-00, " in shown
     assert "class-19 and 3 more" in shown
@@ -94,16 +124,30 @@ def test_long_class_lists_are_cut(task, cli):
 
 
 def test_public_prototypes_name_their_rows(task, cli):
-    estimator = dppl.PublicPrototypes(dppl.PureDP(1.0), classes=["cat", "dog", "gnu"], n_prototypes=2, random_state=1)
-    estimator.set_params(public=PublicData(task.X_public)).fit(task.X, task.y).save(task.out)
-    table = cli("show", task.out).stdout.split("public rows, by id or counted from 1")[1]
-    shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
+    estimator = dppl.PublicPrototypes(
+        dppl.PureDP(1.0), classes=["cat", "dog", "gnu"], n_prototypes=2, random_state=1
+    )
+    estimator.set_params(public=PublicData(task.X_public)).fit(task.X, task.y).save(
+        task.out
+    )
+    table = cli("show", task.out).stdout.split("public rows, by id or counted from 1")[
+        1
+    ]
+    shown = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in table.splitlines()
+        if "│" in line
+    ]
     rows = (np.ravel(estimator.public_indices_) + 1).astype(str)
-    assert shown == [list(pair) for pair in zip(["cat", "", "dog", "", "gnu", ""], rows, strict=True)]
+    assert shown == [
+        list(pair) for pair in zip(["cat", "", "dog", "", "gnu", ""], rows, strict=True)
+    ]
 
 
 def test_an_encoder_is_named(task, cli):
-    estimator = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(task.X[:2], ["a", "b"])
+    estimator = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(
+        task.X[:2], ["a", "b"]
+    )
     estimator.encoder_ = "minilm"
     estimator.save(task.out)
     assert "encoder minilm" in words(cli("show", task.out).stdout)
@@ -112,7 +156,9 @@ def test_an_encoder_is_named(task, cli):
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_texts_of_a_foreign_model_cannot_steer_the_terminal(as_json, task, cli):
     names = ["[red]x[/red]", "beep\x07\x1b[2J", "line\nbreak", ":smile:"]
-    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(task.out)
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(
+        task.out
+    )
     result = cli("show", task.out, *as_json)
     assert result.exit_code == 0
     assert "[red]x[/red]" in result.stdout
@@ -126,7 +172,9 @@ def damaged(content):
         "truncated": content[:-7],
         "empty": b"",
         "foreign": b"hello, this is no model" * 10,
-        "other format": content.replace(b'"format\\":', b'"f0rmat\\":').replace(b'\\"format\\"', b'\\"f0rmat\\"'),
+        "other format": content.replace(b'"format\\":', b'"f0rmat\\":').replace(
+            b'\\"format\\"', b'\\"f0rmat\\"'
+        ),
     }
 
 
@@ -145,7 +193,9 @@ def test_a_missing_file_is_one_line(cli, error_line):
     assert "nowhere.safetensors" in error_line(result)
 
 
-def test_every_command_refuses_a_model_with_a_flipped_weight(model, task, cli, error_line):
+def test_every_command_refuses_a_model_with_a_flipped_weight(
+    model, task, cli, error_line
+):
     content = model.read_bytes()
     model.write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
     for command in (
@@ -158,7 +208,9 @@ def test_every_command_refuses_a_model_with_a_flipped_weight(model, task, cli, e
     ):
         result = cli(*command)
         assert result.exit_code == 4
-        assert "is damaged: its checksum is not the one of its content" in error_line(result)
+        assert "is damaged: its checksum is not the one of its content" in error_line(
+            result
+        )
 
 
 def test_bytes_changed_anywhere_are_refused(model, cli):
@@ -176,7 +228,9 @@ def test_the_epsilon_at_a_delta_that_is_asked_for(model, cli):
     assert f"epsilon at delta = 1e-7 {rounded_up(guarantee.epsilon(1e-7), 4)}" in words(
         cli("show", model, "--delta", 1e-7).stdout
     )
-    implied = json.loads(cli("show", model, "--delta", 1e-7, "--json").stdout)["implied"]["epsilon"]
+    implied = json.loads(cli("show", model, "--delta", 1e-7, "--json").stdout)[
+        "implied"
+    ]["epsilon"]
     assert [at["delta"] for at in implied] == [1e-5, 1e-6, 1e-7, 1e-8]
     assert implied[2]["epsilon"] == guarantee.epsilon(1e-7)
     assert cli("show", model, "--delta", 1e-7, "--for", "hub").exit_code == 2
@@ -185,7 +239,9 @@ def test_the_epsilon_at_a_delta_that_is_asked_for(model, cli):
 
 def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):
     path = tmp_path / "m.safetensors"
-    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).save(path)
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(
+        [[1.0, 0.0], [0.0, 1.0]], ["a", "b"]
+    ).save(path)
     result = cli("show", path, "--for", "hub")
     assert result.exit_code == 0
     assert result.stdout.startswith("---\nlibrary_name")

@@ -35,14 +35,21 @@ Y = np.repeat(CLASSES, (20, 12, 5)).tolist()
 
 def texts_of(names, seed):
     rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+    return [
+        "".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30)))
+        for name in names
+    ]
 
 
 TEXTS, NEW, POOL = (texts_of(Y, seed) for seed in range(3))
 
 
 def write_csv(path, texts, labels=None):
-    lines = texts if labels is None else [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    lines = (
+        texts
+        if labels is None
+        else [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    )
     path.write_text("\n".join(["text" if labels is None else "text,label", *lines, ""]))
 
 
@@ -65,7 +72,9 @@ def photos(tmp_path, monkeypatch):
 
     def write(path, shade, size=(20, 30)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.clip(shade + rng.integers(-20, 20, (*size, 3)), 0, 255).astype(np.uint8)
+        pixels = np.clip(shade + rng.integers(-20, 20, (*size, 3)), 0, 255).astype(
+            np.uint8
+        )
         Image.fromarray(pixels).save(path)
 
     for name, shade in zip(CLASSES, (20, 128, 235), strict=True):
@@ -77,16 +86,36 @@ def photos(tmp_path, monkeypatch):
     return tmp_path
 
 
-TRAIN = ["train", "mails.csv", "--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors"]
+TRAIN = [
+    "train",
+    "mails.csv",
+    "--encoder",
+    "letters",
+    "--classes",
+    "classes.txt",
+    "--out",
+    "m.safetensors",
+]
 EXACT = ["--mu", "1e4", "--options", "random_state=3"]  # hardly any noise
 WEAK = f"dppl: note: {dppl.GaussianDP(1e4).weakness}\n"  # what stderr says first of such a budget
-SELECT = ["--epsilon", "500", "--method", "public", "--options", "random_state=1", "--options", "n_prototypes=2"]
+SELECT = [
+    "--epsilon",
+    "500",
+    "--method",
+    "public",
+    "--options",
+    "random_state=1",
+    "--options",
+    "n_prototypes=2",
+]
 
 
 @pytest.fixture
 def error_line(error_line):
     """Return the one line of an error, which the note on a weak budget may precede."""
-    return lambda result: error_line(SimpleNamespace(stdout=result.stdout, stderr=result.stderr.removeprefix(WEAK)))
+    return lambda result: error_line(
+        SimpleNamespace(stdout=result.stdout, stderr=result.stderr.removeprefix(WEAK))
+    )
 
 
 def rows_of(result):
@@ -104,31 +133,52 @@ def test_from_texts_to_predictions(mails, cli):
     before = names_in(mails)
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     assert (result.exit_code, result.stderr) == (0, WEAK)
-    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
+    assert result.stdout.startswith(
+        "SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from "
+    )
     assert (
         "Before you trust the model, the owner of the records must read m.safetensors.private.jsonl: "
         in result.stdout.splitlines()[-1]
     )
-    assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
+    assert set(names_in(mails)) - set(before) == {
+        "m.safetensors",
+        "m.safetensors.private.jsonl",
+    }
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
     assert (
-        "encoder     letters (tests, pooling none, float32, weights version 1)" in cli("show", "m.safetensors").stdout
+        "encoder     letters (tests, pooling none, float32, weights version 1)"
+        in cli("show", "m.safetensors").stdout
     )
 
     raw = cli("predict", "m.safetensors", "new.csv")
     assert (raw.exit_code, raw.stderr) == (0, "")
     assert rows_of(raw) == [[str(row), label] for row, label in enumerate(Y, 1)]
-    assert cli("predict", "m.safetensors", "new.csv", "--out", "labels.csv").exit_code == 0
+    assert (
+        cli("predict", "m.safetensors", "new.csv", "--out", "labels.csv").exit_code == 0
+    )
     assert (mails / "labels.csv").read_text() == raw.stdout
-    assert cli("embed", "new.csv", "--encoder", "letters", "--out", "new").exit_code == 0
+    assert (
+        cli("embed", "new.csv", "--encoder", "letters", "--out", "new").exit_code == 0
+    )
     assert cli("predict", "m.safetensors", "new").stdout == raw.stdout
 
 
 def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
     assert cli(*TRAIN, *EXACT).exit_code == 0
     labels = [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))]
-    (mails / "new.csv").write_text("key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(NEW)))
-    found = cli("predict", "m.safetensors", "new.csv", "--x", "body", "--read", "id=key", DPPL_DEVICE="cpu")
+    (mails / "new.csv").write_text(
+        "key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(NEW))
+    )
+    found = cli(
+        "predict",
+        "m.safetensors",
+        "new.csv",
+        "--x",
+        "body",
+        "--read",
+        "id=key",
+        DPPL_DEVICE="cpu",
+    )
     assert rows_of(found) == [[f"k{row}", label] for row, label in enumerate(labels)]
     (mails / "new").write_text("".join(f"{text}\n" for text in NEW))
     assert rows_of(cli("predict", "m.safetensors", "new", "--read", "kind=text")) == [
@@ -142,12 +192,19 @@ def test_a_model_is_evaluated_on_raw_records(mails, photos, cli, error_line):
     report = json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)
     assert (report["accuracy"], report["n"]) == (1.0, len(Y))
     write_csv(mails / "test.csv", NEW, ["gnu"] * 20 + Y[20:])
-    report = json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json", "--encoder", "letters").stdout)
+    report = json.loads(
+        cli(
+            "evaluate", "m.safetensors", "test.csv", "--json", "--encoder", "letters"
+        ).stdout
+    )
     assert report["accuracy"] == pytest.approx(17 / 37)
     for options, words in (
         (["new.csv"], "has no labels"),
         (["photos"], "for images"),
-        (["test.csv", "--y", "animal"], "--y must be one column of test.csv; got 'animal'"),
+        (
+            ["test.csv", "--y", "animal"],
+            "--y must be one column of test.csv; got 'animal'",
+        ),
     ):
         result = cli("evaluate", "m.safetensors", *options)
         assert result.exit_code
@@ -157,30 +214,98 @@ def test_a_model_is_evaluated_on_raw_records(mails, photos, cli, error_line):
 def test_columns_of_the_public_pool(mails, cli):
     """Their names are those of the pool, whatever those of the private records are."""
     pool = [text for text in POOL if "," not in text]
-    (mails / "pool.csv").write_text("key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(pool)))
+    (mails / "pool.csv").write_text(
+        "key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(pool))
+    )
     assert cli(*TRAIN, *SELECT, "--public", "pool.csv").exit_code == 4
-    assert cli("embed", "pool.csv", "--x", "body", "--encoder", "letters", "--out", "pool").exit_code == 0
+    assert (
+        cli(
+            "embed", "pool.csv", "--x", "body", "--encoder", "letters", "--out", "pool"
+        ).exit_code
+        == 0
+    )
     assert cli(*TRAIN, *SELECT, "--public", "pool").exit_code == 0
-    assert cli("show", "m.safetensors", "--public", "pool.csv", "--read", "x=body", "--out", "p.md").exit_code == 0
-    chosen = [pool[int(row) - 1] for row in dppl.load("m.safetensors").public_ids_.ravel()]
+    assert (
+        cli(
+            "show",
+            "m.safetensors",
+            "--public",
+            "pool.csv",
+            "--read",
+            "x=body",
+            "--out",
+            "p.md",
+        ).exit_code
+        == 0
+    )
+    chosen = [
+        pool[int(row) - 1] for row in dppl.load("m.safetensors").public_ids_.ravel()
+    ]
     assert all(text in (mails / "p.md").read_text() for text in chosen)
 
 
 def test_ids_of_a_column_lead_back_to_the_texts(mails, cli):
-    (mails / "pool.csv").write_text("key,text\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(POOL)))
-    assert cli("embed", "mails.csv", "--encoder", "letters", "--out", "train").exit_code == 0
-    assert cli("embed", "pool.csv", "--read", "id=key", "--encoder", "letters", "--out", "public").exit_code == 0
-    fit = ["fit", "train", "--classes", "classes.txt", "--public", "public", *SELECT, "--out", "m.safetensors"]
+    (mails / "pool.csv").write_text(
+        "key,text\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(POOL))
+    )
+    assert (
+        cli("embed", "mails.csv", "--encoder", "letters", "--out", "train").exit_code
+        == 0
+    )
+    assert (
+        cli(
+            "embed",
+            "pool.csv",
+            "--read",
+            "id=key",
+            "--encoder",
+            "letters",
+            "--out",
+            "public",
+        ).exit_code
+        == 0
+    )
+    fit = [
+        "fit",
+        "train",
+        "--classes",
+        "classes.txt",
+        "--public",
+        "public",
+        *SELECT,
+        "--out",
+        "m.safetensors",
+    ]
     assert cli(*fit).exit_code == 0
-    assert cli("show", "m.safetensors", "--public", "pool.csv", "--out", "p.md").exit_code == 4
-    assert cli("show", "m.safetensors", "--public", "pool.csv", "--read", "id=key", "--out", "p.md").exit_code == 0
-    chosen = [POOL[int(key[1:])] for key in dppl.load("m.safetensors").public_ids_.ravel()]
+    assert (
+        cli("show", "m.safetensors", "--public", "pool.csv", "--out", "p.md").exit_code
+        == 4
+    )
+    assert (
+        cli(
+            "show",
+            "m.safetensors",
+            "--public",
+            "pool.csv",
+            "--read",
+            "id=key",
+            "--out",
+            "p.md",
+        ).exit_code
+        == 0
+    )
+    chosen = [
+        POOL[int(key[1:])] for key in dppl.load("m.safetensors").public_ids_.ravel()
+    ]
     assert len(chosen) == 6
     assert all(text in (mails / "p.md").read_text() for text in chosen)
 
 
 def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
-    assert cli(*TRAIN, *EXACT, "--public", "pool.txt", "--descriptions", "none").exit_code == 0
+    assert (
+        cli(*TRAIN, *EXACT, "--public", "pool.txt", "--descriptions", "none").exit_code
+        == 0
+    )
     for source, out in (("mails.csv", "train"), ("pool.txt", "public")):
         assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
     options = ["--classes", "classes.txt", "--public", "public", *EXACT]
@@ -188,7 +313,12 @@ def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
     content = (mails / "m.safetensors").read_bytes()
     assert (mails / "fit.safetensors").read_bytes() == content
     # A table as the public pool does as well.
-    assert cli(*TRAIN, *EXACT, "--public", "public", "--descriptions", "none", "--force").exit_code == 0
+    assert (
+        cli(
+            *TRAIN, *EXACT, "--public", "public", "--descriptions", "none", "--force"
+        ).exit_code
+        == 0
+    )
     assert (mails / "m.safetensors").read_bytes() == content
 
 
@@ -198,12 +328,24 @@ def test_described_it_is_embed_and_fit_with_examples(mails, cli):
     assert cli(*TRAIN, "--mu", "1", "--options", "random_state=3").exit_code == 0
     for source, out in (("mails.csv", "train"), ("names.csv", "named")):
         assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
-    options = ["--classes", "classes.txt", "--examples", "named", "--mu", "1", "--options", "random_state=3"]
+    options = [
+        "--classes",
+        "classes.txt",
+        "--examples",
+        "named",
+        "--mu",
+        "1",
+        "--options",
+        "random_state=3",
+    ]
     assert cli("fit", "train", *options, "--out", "fit.safetensors").exit_code == 0
-    described, fitted = dppl.load("m.safetensors"), dppl.load("fit.safetensors")
+    described = dppl.load("m.safetensors")
+    fitted = dppl.load("fit.safetensors")
     np.testing.assert_array_equal(described.coef_, fitted.coef_)
     assert str(described.guarantee_) == str(fitted.guarantee_)
-    assert described.examples_ == ExamplesKept((1, 1, 1), (("cat",), ("dog",), ("gnu",)))
+    assert described.examples_ == ExamplesKept(
+        (1, 1, 1), (("cat",), ("dog",), ("gnu",))
+    )
     assert fitted.examples_ == ExamplesKept((1, 1, 1))
 
 
@@ -222,7 +364,9 @@ NOT_NAMED = "The classes are not described, since some names are not words; see 
         (CLASSES, ["--method", "mean", "--descriptions", "none"], None, False),
     ],
 )
-def test_it_is_said_whether_class_names_are_used(names, options, said, used, mails, cli):
+def test_it_is_said_whether_class_names_are_used(
+    names, options, said, used, mails, cli
+):
     """Which depends on the public class list, the encoder, the method and the option, and on nothing else."""
     (mails / "classes.txt").write_text("".join(f"{name}\n" for name in names))
     write_csv(mails / "mails.csv", TEXTS, [names[CLASSES.index(label)] for label in Y])
@@ -230,11 +374,20 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     result = cli(*TRAIN, "--mu", "1", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert (NOT_NAMED in result.stdout) == (said is not None)
-    assert (" Started from public examples: 3, for 3 of 3 classes. " in result.stdout) == used
+    assert (
+        " Started from public examples: 3, for 3 of 3 classes. " in result.stdout
+    ) == used
     shown = cli("show", "m.safetensors").stdout
-    assert ("public descriptions" in shown, "public examples 3, for 3 of 3 classes" in shown) == (used, used)
-    assert ("written or chosen by looking at private records" in " ".join(shown.split())) == used
-    assert ("| public examples |" in cli("show", "m.safetensors", "--for", "hub").stdout) == used
+    assert (
+        "public descriptions" in shown,
+        "public examples 3, for 3 of 3 classes" in shown,
+    ) == (used, used)
+    assert (
+        "written or chosen by looking at private records" in " ".join(shown.split())
+    ) == used
+    assert (
+        "| public examples |" in cli("show", "m.safetensors", "--for", "hub").stdout
+    ) == used
 
 
 DESCRIBED = 'text,class\nabcab,cat\n"abe, ced",cat\nfghij,dog\n'
@@ -247,12 +400,20 @@ def test_descriptions_come_from_a_file(mails, cli):
     kept = ExamplesKept((2, 1, 0), (("abcab", "abe, ced"), ("fghij",), ()))
     assert dppl.load("m.safetensors").examples_ == kept
     rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in cli("show", "m.safetensors").stdout.splitlines()
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in cli("show", "m.safetensors").stdout.splitlines()
     ]
-    assert [row for row in rows if len(row) == 2] == [["cat", "abcab"], ["", "abe, ced"], ["dog", "fghij"]]
+    assert [row for row in rows if len(row) == 2] == [
+        ["cat", "abcab"],
+        ["", "abe, ced"],
+        ["dog", "fghij"],
+    ]
     card = cli("show", "m.safetensors", "--for", "hub").stdout
     assert "| public descriptions | cat: abcab / abe, ced, dog: fghij |" in card
-    assert json.loads(cli("show", "m.safetensors", "--json").stdout)["examples"] == kept.to_dict()
+    assert (
+        json.loads(cli("show", "m.safetensors", "--json").stdout)["examples"]
+        == kept.to_dict()
+    )
 
 
 def test_a_folder_of_public_images_describes_classes(photos, cli):
@@ -271,23 +432,31 @@ def test_a_folder_of_public_images_describes_classes(photos, cli):
     rng = np.random.default_rng(1)
     for name, shade in zip(CLASSES, (20, 128, 235), strict=True):
         (photos / "examples" / name).mkdir(parents=True)
-        pixels = np.clip(shade + rng.integers(-20, 20, (20, 30, 3)), 0, 255).astype(np.uint8)
+        pixels = np.clip(shade + rng.integers(-20, 20, (20, 30, 3)), 0, 255).astype(
+            np.uint8
+        )
         Image.fromarray(pixels).save(photos / "examples" / name / "1.png")
     result = cli(*train, "--descriptions", "examples", "--out", "m.safetensors")
     assert (result.exit_code, result.stderr) == (0, "")
     model = dppl.load("m.safetensors")
     assert model.examples_ == ExamplesKept((1, 1, 1))
-    python = dppl.PrivateClassifier("pixels", dppl.GaussianDP(0.3), CLASSES, random_state=1)
+    python = dppl.PrivateClassifier(
+        "pixels", dppl.GaussianDP(0.3), CLASSES, random_state=1
+    )
     python.set_params(descriptions=photos / "examples")
     images = sorted((photos / "photos").rglob("*.png"))
     python.fit(images, [path.parent.name for path in images])
     assert python.model_.to_bytes() == (photos / "m.safetensors").read_bytes()
 
 
-def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
+def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(
+    mails, cli, error_line
+):
     result = cli(*TRAIN, "--mu", "1.5", "--options", "random_state=3")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
+    assert result.stdout.startswith(
+        "SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from "
+    )
     assert "\nGuarantee: NOT FOR RELEASE" in result.stdout
     assert " (mu = 1.5); a guess" in result.stdout
     assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(1.5)
@@ -304,7 +473,9 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
     write_csv(mails / "mails.csv", ["", *TEXTS, "an odd one"], ["cat", *Y, "gnu"])
     assert cli(*TRAIN, *EXACT, "--force").exit_code == 0
     assert (mails / "m.safetensors").read_bytes() == content
-    notice, *left_out, totals = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
+    notice, *left_out, totals = map(
+        json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines()
+    )
     assert "For the owner of the records only" in notice["notice"]
     assert [entry["reference"] for entry in left_out] == ["row 1", "row 39"]
     assert totals["embedded"] == len(TEXTS)
@@ -317,7 +488,8 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
 
 @pytest.mark.slow
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
-    texts, labels = ["", *TEXTS, "an odd one", "abc"], ["cat", *Y, "Jane", "gnu"]
+    texts = ["", *TEXTS, "an odd one", "abc"]
+    labels = ["cat", *Y, "Jane", "gnu"]
     write_csv(mails / "mails.csv", texts, labels)
     (mails / "described.csv").write_text(DESCRIBED)
     for options in (
@@ -329,18 +501,36 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
         ["--descriptions", "described.csv"],
     ):
         assert cli(*TRAIN, *EXACT, *options, "--force").exit_code == 0
-        model = dppl.PrivateClassifier("letters", dppl.GaussianDP(1e4), CLASSES, random_state=3)
+        model = dppl.PrivateClassifier(
+            "letters", dppl.GaussianDP(1e4), CLASSES, random_state=3
+        )
         model.set_params(method=options[1] if options[0] == "--method" else "auto")
         if options[0] == "--descriptions":
-            given = {"none": None, "names": "names"}.get(options[1], mails / "described.csv")
+            given = {"none": None, "names": "names"}.get(
+                options[1], mails / "described.csv"
+            )
             model.set_params(descriptions=given)
-        model.set_params(public=PublicData(POOL if options[0] == "--public" else None)).fit(texts, labels)
+        model.set_params(
+            public=PublicData(POOL if options[0] == "--public" else None)
+        ).fit(texts, labels)
         model.save(mails / "python.safetensors", overwrite=True)
-        assert (mails / "python.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
-    entries = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
-    listed = [(entry["reference"], entry["reason"]) for entry in entries if "reference" in entry]
-    assert listed == [(f"row {place + 1}", reason) for place, reason in model.unusable(texts)]
-    assert [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))] == model.predict(NEW).tolist()
+        assert (mails / "python.safetensors").read_bytes() == (
+            mails / "m.safetensors"
+        ).read_bytes()
+    entries = map(
+        json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines()
+    )
+    listed = [
+        (entry["reference"], entry["reason"])
+        for entry in entries
+        if "reference" in entry
+    ]
+    assert listed == [
+        (f"row {place + 1}", reason) for place, reason in model.unusable(texts)
+    ]
+    assert [
+        label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))
+    ] == model.predict(NEW).tolist()
 
 
 def test_without_the_command_the_way_is_the_same(mails, cli, letters):
@@ -348,14 +538,22 @@ def test_without_the_command_the_way_is_the_same(mails, cli, letters):
     content = (mails / "m.safetensors").read_bytes()
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1e4), CLASSES, random_state=3)
     folder = mails / "tables"
-    workflow.train(estimator, open_source("mails.csv"), letters, mails / "n.safetensors", folder)
+    workflow.train(
+        estimator, open_source("mails.csv"), letters, mails / "n.safetensors", folder
+    )
     assert (mails / "n.safetensors").read_bytes() == content
     assert not folder.exists()
-    replaced = dppl.MeanPrototypes(dppl.GaussianDP(1e4), CLASSES, adjacency="replace-one")
+    replaced = dppl.MeanPrototypes(
+        dppl.GaussianDP(1e4), CLASSES, adjacency="replace-one"
+    )
     with pytest.raises(dppl.errors.ParameterError, match="must be 'add-remove'"):
-        workflow.train(replaced, open_source("mails.csv"), letters, mails / "o.safetensors", folder)
+        workflow.train(
+            replaced, open_source("mails.csv"), letters, mails / "o.safetensors", folder
+        )
     with pytest.raises(dppl.errors.InputError, match="no labels"):
-        workflow.train(estimator, open_source("new.csv"), letters, mails / "o.safetensors", folder)
+        workflow.train(
+            estimator, open_source("new.csv"), letters, mails / "o.safetensors", folder
+        )
     assert not folder.exists()
 
 
@@ -367,7 +565,10 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     assert cli(*TRAIN, *EXACT).exit_code == 0
     texts = [text if number % 7 else "odd" for number, text in enumerate(NEW * 60)]
     write_csv(mails / "new.csv", texts, Y * 60)
-    before, held, most, window = names_in(mails), set(), 0, load_encoder("letters").window
+    before = names_in(mails)
+    held = set()
+    most = 0
+    window = load_encoder("letters").window
     whole = predictions.embed_windows
 
     def embed_windows(*arguments, **options):
@@ -386,7 +587,10 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     monkeypatch.setattr("dppl.io.pipeline.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
-    assert rows == [[str(row + 1), "" if text == "odd" else Y[row % len(Y)]] for row, text in enumerate(texts)]
+    assert rows == [
+        [str(row + 1), "" if text == "odd" else Y[row % len(Y)]]
+        for row, text in enumerate(texts)
+    ]
     assert cli("evaluate", "m.safetensors", "new.csv").exit_code == 0
     assert names_in(mails) == before
     assert window <= most <= 2 * window < len(texts)
@@ -400,10 +604,19 @@ def test_an_evaluation_says_how_many_records_could_not_be_used(mails, cli, error
     shown = cli("evaluate", "m.safetensors", "test.csv").stdout
     assert "2 records could not be used and are not counted.\n" in shown
     write_csv(mails / "test.csv", NEW, Y)
-    assert json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)["n_unusable"] == 0
-    assert "could not be used" not in cli("evaluate", "m.safetensors", "test.csv").stdout
+    assert (
+        json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)[
+            "n_unusable"
+        ]
+        == 0
+    )
+    assert (
+        "could not be used" not in cli("evaluate", "m.safetensors", "test.csv").stdout
+    )
     write_csv(mails / "test.csv", ["odd"], ["cat"])
-    assert "no record can be used" in error_line(cli("evaluate", "m.safetensors", "test.csv"))
+    assert "no record can be used" in error_line(
+        cli("evaluate", "m.safetensors", "test.csv")
+    )
 
 
 def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
@@ -419,7 +632,8 @@ def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
 @pytest.fixture
 def encoded(monkeypatch):
     """Count the items that are encoded, and stop after `encoded.left` of them."""
-    whole, seen = FixedShapeEncoder.encode_prepared, []
+    whole = FixedShapeEncoder.encode_prepared
+    seen = []
 
     def encode(self, batch, progress=None):
         seen.extend(batch)
@@ -450,10 +664,16 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     (mails / "m.safetensors.private.jsonl").unlink()
     needed = len(seen)
     seen.clear()
-    stop.append(needed - 1)  # the public texts are done then, and the private ones are not
+    stop.append(
+        needed - 1
+    )  # the public texts are done then, and the private ones are not
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     goes_on = "The same command continues where it stopped; what is done is kept in m.safetensors.work."
-    assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"{WEAK}dppl: interrupted. {goes_on}\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        130,
+        "",
+        f"{WEAK}dppl: interrupted. {goes_on}\n",
+    )
     assert not (mails / "m.safetensors").exists()
     assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
     seen.clear()
@@ -499,7 +719,9 @@ def test_mended_labels_need_no_new_start(mails, cli, error_line):
 # Ledger and errors
 
 
-def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line, monkeypatch):
+def test_what_is_left_of_other_options_can_be_begun_anew(
+    mails, cli, error_line, monkeypatch
+):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
@@ -533,7 +755,9 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
 
 
 @pytest.mark.parametrize("face", ["command", "Python"])
-def test_labels_public_things_and_the_account_come_first_and_the_charge_before_noise(face, mails, cli, monkeypatch):
+def test_labels_public_things_and_the_account_come_first_and_the_charge_before_noise(
+    face, mails, cli, monkeypatch
+):
     seen = []
 
     def noted(owner, name, event):
@@ -558,16 +782,44 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")
     if face == "command":
-        options = ["--mu", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "mails"]
+        options = [
+            "--mu",
+            "0.5",
+            "--public",
+            "pool.txt",
+            "--ledger",
+            "ledger.db",
+            "mails",
+        ]
         assert cli(*TRAIN, *options).exit_code == 0
         # The list for the owner is made of labels, too.
-        names, listed, after = ("public", "private"), ["labels matched"], ["saved", "report written"]
+        names = ("public", "private")
+        listed = ["labels matched"]
+        after = ["saved", "report written"]
     else:
         ledger = dppl.Ledger("ledger.db", "mails")
-        dppl.PrivateClassifier("letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
-        names, listed, after = ("public.rows", "X"), [], []
-    first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
-    assert seen == ["labels matched", *first, *listed, "charged", "labels matched", "released", *after]
+        dppl.PrivateClassifier(
+            "letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)
+        ).fit(TEXTS, Y, ledger=ledger)
+        names = ("public.rows", "X")
+        listed = []
+        after = []
+    first = [
+        "examples embedded",
+        f"{names[0]} embedded",
+        "planned",
+        "account checked",
+        f"{names[1]} embedded",
+    ]
+    assert seen == [
+        "labels matched",
+        *first,
+        *listed,
+        "charged",
+        "labels matched",
+        "released",
+        *after,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -575,7 +827,11 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     [
         (["--mu", "1", "--encoder", "nothing"], 2, "nothing"),
         (["--mu", "1", "--encoder", "pixels"], 2, "must be one for texts"),
-        (["--mu", "1", "--public", "mails.csv"], 2, "got private data, labels or embeddings"),
+        (
+            ["--mu", "1", "--public", "mails.csv"],
+            2,
+            "got private data, labels or embeddings",
+        ),
         (
             ["--mu", "1", "--public", "pool.txt", "--read", "labels=pool.txt"],
             2,
@@ -585,13 +841,25 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         (["--mu", "1", "--public", "narrow.npz"], 4, "they are by another one"),
         (["--mu", "1", "--public", "other.parquet"], 4, "they are by another one"),
         (["--mu", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
-        (["--mu", "1", "--out", "classes.txt", "--force"], 2, "--out must not be a file that is read"),
+        (
+            ["--mu", "1", "--out", "classes.txt", "--force"],
+            2,
+            "--out must not be a file that is read",
+        ),
         (["--mu", "1", "--out", "taken"], 2, "--force"),
-        (["--mu", "1", "--y", "animal"], 4, "--y must be one column of mails.csv; got 'animal'"),
+        (
+            ["--mu", "1", "--y", "animal"],
+            4,
+            "--y must be one column of mails.csv; got 'animal'",
+        ),
         (["--mu", "1", "--read", "kind=text"], 2, "has no labels"),
         (["--mu", "1", "--method", "best"], 2, "method must be one of"),
         (["--mu", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
-        (["--mu", "1", "--options", "n_prototypes=2"], 2, "--options must be parameters of SoftmaxPrototypes"),
+        (
+            ["--mu", "1", "--options", "n_prototypes=2"],
+            2,
+            "--options must be parameters of SoftmaxPrototypes",
+        ),
         (["--mu", "1", "--ledger", "ledger.db", "x"], 4, "ledger.db"),
         (["--mu", "1", "--classes", "none.txt"], 4, "none.txt"),
         (
@@ -599,16 +867,37 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
             2,
             "--descriptions must be names, none, or an existing file or folder",
         ),
-        (["--mu", "1", "--descriptions", "mails.csv"], 2, "--descriptions must be public data; got private data"),
-        (["--mu", "1", "--descriptions", "link.csv"], 2, "--descriptions must be public data; got private data"),
-        (["--mu", "1", "--descriptions", "."], 2, "--descriptions must be public data; got private data"),
+        (
+            ["--mu", "1", "--descriptions", "mails.csv"],
+            2,
+            "--descriptions must be public data; got private data",
+        ),
+        (
+            ["--mu", "1", "--descriptions", "link.csv"],
+            2,
+            "--descriptions must be public data; got private data",
+        ),
+        (
+            ["--mu", "1", "--descriptions", "."],
+            2,
+            "--descriptions must be public data; got private data",
+        ),
         (
             ["--mu", "1", "--descriptions", "names", "--method", "mean"],
             2,
             "--descriptions has no effect with",
         ),
         (
-            ["--mu", "1", "--method", "public", "--public", "pool.txt", "--descriptions", "named.csv"],
+            [
+                "--mu",
+                "1",
+                "--method",
+                "public",
+                "--public",
+                "pool.txt",
+                "--descriptions",
+                "named.csv",
+            ],
             2,
             "--descriptions has no effect with",
         ),
@@ -628,20 +917,42 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
             "--descriptions must describe classes of the list only; it has no 'cow', 'yak'.",
         ),
         (
-            ["--mu", "1", "--descriptions", "named.csv", "--out", "named.csv", "--force"],
+            [
+                "--mu",
+                "1",
+                "--descriptions",
+                "named.csv",
+                "--out",
+                "named.csv",
+                "--force",
+            ],
             2,
             "must not be a file that is",
         ),
-        (["--mu", "1", "--descriptions", "short.csv"], 4, "put quotes around a text with commas."),
-        (["--mu", "1", "--descriptions", "blank.csv"], 4, "usable; the description ' ' of 'cat': it is empty"),
-        (["--mu", "1", "--descriptions", "no.csv"], 4, "--descriptions must describe at least one class"),
+        (
+            ["--mu", "1", "--descriptions", "short.csv"],
+            4,
+            "put quotes around a text with commas.",
+        ),
+        (
+            ["--mu", "1", "--descriptions", "blank.csv"],
+            4,
+            "usable; the description ' ' of 'cat': it is empty",
+        ),
+        (
+            ["--mu", "1", "--descriptions", "no.csv"],
+            4,
+            "--descriptions must describe at least one class",
+        ),
         (["--epsilon", "1"], 2, "add --delta 1e-6 to the budget"),
         (["--epsilon", "1", "--method", "public"], 2, "--public is required"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure-DP"),
         ([], 2, "exactly one budget"),
     ],
 )
-def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, error_line):
+def test_a_mistake_gets_one_line_and_a_code(
+    options, code, words, mails, cli, error_line
+):
     (mails / "taken").write_text("precious")
     (mails / "named.csv").write_text("class,text\ncat,abc\n")
     (mails / "odd.csv").write_text("class,text\ncat,abc\nyak,abc\ncow,b\nyak,c\n")
@@ -651,7 +962,9 @@ def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, er
     (mails / "link.csv").hardlink_to(mails / "mails.csv")
     write_table(mails / "narrow.npz", np.eye(5))
     name = json.loads(load_encoder("letters?version=2").fingerprint.text())
-    write_table(mails / "other.parquet", np.eye(27), metadata={"encoder": json.dumps(name)})
+    write_table(
+        mails / "other.parquet", np.eye(27), metadata={"encoder": json.dumps(name)}
+    )
     result = cli(*TRAIN, *options)
     assert result.exit_code == code
     assert words in error_line(result)
@@ -664,13 +977,27 @@ def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, er
 def test_what_is_read_is_not_removed_with_the_tables(what, photos, cli, error_line):
     work = photos / "m.safetensors.work"
     work.mkdir()
-    source, public = (photos / "photos").rename(work / "public"), photos / "pool"
+    source = (photos / "photos").rename(work / "public")
+    public = photos / "pool"
     if what == "public":
         (work / "public").rename(photos / "photos")
-        source, public = photos / "photos", public.rename(work / "public")
-    options = ["--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors", "--mu", "1"]
+        source = photos / "photos"
+        public = public.rename(work / "public")
+    options = [
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--out",
+        "m.safetensors",
+        "--mu",
+        "1",
+    ]
     result = cli("train", source, "--public", public, *options)
-    assert (result.exit_code, "must neither hold what is read nor lie in it" in error_line(result)) == (2, True)
+    assert (
+        result.exit_code,
+        "must neither hold what is read nor lie in it" in error_line(result),
+    ) == (2, True)
     assert sum(path.is_file() for path in (work / "public").rglob("*")) > 10
 
 
@@ -688,7 +1015,9 @@ def test_the_tables_are_no_part_of_the_images(photos, cli, error_line):
         "photos/m.safetensors",
     ]
     assert "nor lie in it" in error_line(cli(*train))
-    assert sorted(path.name for path in (photos / "photos").iterdir()) == sorted(CLASSES)
+    assert sorted(path.name for path in (photos / "photos").iterdir()) == sorted(
+        CLASSES
+    )
 
 
 def test_a_reader_that_goes_away_leaves_nothing_undone(mails, cli, monkeypatch):
@@ -699,7 +1028,10 @@ def test_a_reader_that_goes_away_leaves_nothing_undone(mails, cli, monkeypatch):
     monkeypatch.setattr("dppl.cli.main._forget_stdout", lambda: None)
     before = names_in(mails)
     assert cli(*TRAIN, *EXACT).exit_code == 141
-    assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
+    assert set(names_in(mails)) - set(before) == {
+        "m.safetensors",
+        "m.safetensors.private.jsonl",
+    }
 
 
 def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
@@ -711,7 +1043,10 @@ def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
     options = ["--mu", "0.5", "--method", "mean", "--ledger", "ledger.db", "mails"]
     result = cli(*TRAIN, *options)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == "dppl: interrupted. The ledger keeps the charge: mails, release 1.\n"
+    assert (
+        result.stderr
+        == "dppl: interrupted. The ledger keeps the charge: mails, release 1.\n"
+    )
 
 
 def test_what_fails_before_the_embedding_leaves_no_folder(mails, cli):
@@ -721,15 +1056,31 @@ def test_what_fails_before_the_embedding_leaves_no_folder(mails, cli):
 
 
 def test_classes_are_required(mails, cli, error_line):
-    result = cli("train", "mails.csv", "--encoder", "letters", "--mu", "1", "--out", "m.safetensors")
-    assert (result.exit_code, "--classes FILE is required" in error_line(result)) == (2, True)
+    result = cli(
+        "train",
+        "mails.csv",
+        "--encoder",
+        "letters",
+        "--mu",
+        "1",
+        "--out",
+        "m.safetensors",
+    )
+    assert (result.exit_code, "--classes FILE is required" in error_line(result)) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
+        (
+            ["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"],
+            4,
+            "another encoder",
+        ),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
         (
             ["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--top", "all"],
@@ -737,61 +1088,171 @@ def test_classes_are_required(mails, cli, error_line):
             "must be - or end in .csv, .parquet",
         ),
         (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
-        (["predict", "m.safetensors", "-", "--read", "kind=images"], 4, "--read kind must be another"),
-        (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
-        (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
-        (["predict", "m.safetensors", "table.npz", "--read", "id=key"], 2, "holds embeddings"),
         (
-            ["predict", "m.safetensors", "new.csv", "--read", "kind=text", "--read", "id=key"],
+            ["predict", "m.safetensors", "-", "--read", "kind=images"],
+            4,
+            "--read kind must be another",
+        ),
+        (
+            ["predict", "m.safetensors", "new.csv", "--x", "body"],
+            4,
+            "--x must be one column of new.csv; got 'body'",
+        ),
+        (
+            ["predict", "m.safetensors", "table.npz", "--encoder", "letters"],
+            2,
+            "holds embeddings",
+        ),
+        (
+            ["predict", "m.safetensors", "table.npz", "--read", "id=key"],
+            2,
+            "holds embeddings",
+        ),
+        (
+            [
+                "predict",
+                "m.safetensors",
+                "new.csv",
+                "--read",
+                "kind=text",
+                "--read",
+                "id=key",
+            ],
             2,
             "go with files that have columns",
         ),
-        (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
+        (
+            ["predict", "nameless.safetensors", "new.csv"],
+            4,
+            "does not name its encoder",
+        ),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
-        (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),
-        (["show", "m.safetensors", "--out", "s.png"], 2, "must end in"),
-        (["show", "m.safetensors", "--public", "none.txt", "--out", "p.md"], 4, "none.txt"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "--public says what is on a page"),
-        (["show", "m.safetensors", "--public", "photos"], 2, "--public says what is on a page"),
-        (["show", "m.safetensors", "--public", "photos", "--out", "m.safetensors", "--force"], 2, "must end in"),
-        (["show", "m.safetensors", "--public", "photos", "--out", "none/s.html"], 2, "existing folder"),
-        (["show", "m.safetensors", "--public", "short.txt", "--out", "p.md"], 4, "some are missing"),
-        (["show", "m.safetensors", "--public", "blank.txt", "--out", "p.md"], 4, "cannot be read"),
-        (["show", "m.safetensors", "--public", "twice.csv", "--read", "id=key", "--out", "p.md"], 4, "some have more"),
-        (["show", "m.safetensors", "--public", "table.npz", "--out", "p.md"], 2, "not their embeddings"),
         (
-            ["show", "m.safetensors", "--public", "pool.txt", "--read", "x=body", "--out", "p.md"],
+            ["predict", "m.safetensors", "photos"],
+            2,
+            "for images, as the source holds; letters is for texts",
+        ),
+        (["show", "m.safetensors", "--out", "s.png"], 2, "must end in"),
+        (
+            ["show", "m.safetensors", "--public", "none.txt", "--out", "p.md"],
+            4,
+            "none.txt",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "pool.txt", "--json"],
+            2,
+            "--public says what is on a page",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "photos"],
+            2,
+            "--public says what is on a page",
+        ),
+        (
+            [
+                "show",
+                "m.safetensors",
+                "--public",
+                "photos",
+                "--out",
+                "m.safetensors",
+                "--force",
+            ],
+            2,
+            "must end in",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "photos", "--out", "none/s.html"],
+            2,
+            "existing folder",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "short.txt", "--out", "p.md"],
+            4,
+            "some are missing",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "blank.txt", "--out", "p.md"],
+            4,
+            "cannot be read",
+        ),
+        (
+            [
+                "show",
+                "m.safetensors",
+                "--public",
+                "twice.csv",
+                "--read",
+                "id=key",
+                "--out",
+                "p.md",
+            ],
+            4,
+            "some have more",
+        ),
+        (
+            ["show", "m.safetensors", "--public", "table.npz", "--out", "p.md"],
+            2,
+            "not their embeddings",
+        ),
+        (
+            [
+                "show",
+                "m.safetensors",
+                "--public",
+                "pool.txt",
+                "--read",
+                "x=body",
+                "--out",
+                "p.md",
+            ],
             2,
             "go with files that have columns",
         ),
-        (["show", "m.safetensors", "--read", "id=key"], 2, "--read says what is on a page"),
+        (
+            ["show", "m.safetensors", "--read", "id=key"],
+            2,
+            "--read says what is on a page",
+        ),
         (
             ["show", "nameless.safetensors", "--public", "pool.txt", "--out", "p.md"],
             2,
             "a model that was fitted on public rows with ids",
         ),
-        (["show", "mean.safetensors", "--public", "pool.txt", "--out", "p.md"], 2, "MeanPrototypes selects none"),
+        (
+            ["show", "mean.safetensors", "--public", "pool.txt", "--out", "p.md"],
+            2,
+            "MeanPrototypes selects none",
+        ),
     ],
 )
 def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_line):
     assert cli(*TRAIN, *SELECT, "--public", "pool.txt").exit_code == 0
     y = np.array(CLASSES)
-    dppl.PublicPrototypes(dppl.PureDP(1.0), y, public=PublicData(np.eye(27))).fit(np.eye(27)[:3], y).save(
-        "nameless.safetensors"
+    dppl.PublicPrototypes(dppl.PureDP(1.0), y, public=PublicData(np.eye(27))).fit(
+        np.eye(27)[:3], y
+    ).save("nameless.safetensors")
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), y).fit(np.eye(27)[:3], y).save(
+        "mean.safetensors"
     )
-    dppl.MeanPrototypes(dppl.ZCDP(1.0), y).fit(np.eye(27)[:3], y).save("mean.safetensors")
-    dppl.MeanPrototypes(dppl.ZCDP(1.0), ["\x1b"]).fit(np.eye(27)[:1], ["\x1b"]).save("steering.safetensors")
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), ["\x1b"]).fit(np.eye(27)[:1], ["\x1b"]).save(
+        "steering.safetensors"
+    )
     write_table("table.npz", np.eye(27))
     (mails / "short.txt").write_text("abc\n")
     (mails / "blank.txt").write_text("\n" * len(POOL))
-    (mails / "twice.csv").write_text("text,key\n" + "".join(f"a,{number}\n" * 2 for number in range(len(POOL))))
+    (mails / "twice.csv").write_text(
+        "text,key\n" + "".join(f"a,{number}\n" * 2 for number in range(len(POOL)))
+    )
     result = cli(*options)
     assert result.exit_code == code
     if code:
         assert words in error_line(result)
 
 
-def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line, interrupted):
+def test_a_lost_report_is_noticed_before_the_charge(
+    mails, cli, error_line, interrupted
+):
     assert cli(*TRAIN, *EXACT).exit_code == 130
     (mails / "m.safetensors.work" / "private.report.jsonl").unlink()
     cli("ledger", "create", "ledger.db", "mails", "--mu", "1e5")
@@ -808,7 +1269,15 @@ def test_the_help_says_whose_the_report_is(cli):
 def test_the_report_never_replaces_the_source_or_follows_a_link(mails, cli, error_line):
     (mails / "mails.csv").rename(mails / "m.safetensors.private.jsonl")
     content = (mails / "m.safetensors.private.jsonl").read_bytes()
-    result = cli("train", "m.safetensors.private.jsonl", *TRAIN[2:], *EXACT, "--read", "kind=csv", "--force")
+    result = cli(
+        "train",
+        "m.safetensors.private.jsonl",
+        *TRAIN[2:],
+        *EXACT,
+        "--read",
+        "kind=csv",
+        "--force",
+    )
     assert result.exit_code == 2
     assert "must not be a file that is read" in error_line(result)
     assert (mails / "m.safetensors.private.jsonl").read_bytes() == content
@@ -820,8 +1289,19 @@ def test_the_report_never_replaces_the_source_or_follows_a_link(mails, cli, erro
     assert (mails / "m.safetensors.private.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli, error_line, interrupted):
-    images = ["--encoder", "pixels", "--classes", "classes.txt", "--mu", "1", "--out", "n.safetensors"]
+def test_public_data_that_is_or_holds_the_private_is_refused(
+    mails, photos, cli, error_line, interrupted
+):
+    images = [
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--mu",
+        "1",
+        "--out",
+        "n.safetensors",
+    ]
     private = photos / "photos"
     for public in (private, photos, private / "cat"):
         result = cli("train", private, "--public", public, *images)
@@ -829,7 +1309,10 @@ def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli,
         assert "--public must be public data" in error_line(result)
     assert cli(*TRAIN, *EXACT).exit_code == 130
     result = cli(*TRAIN, *EXACT, "--public", "m.safetensors.work/private")
-    assert (result.exit_code, "got private data, labels or embeddings" in error_line(result)) == (2, True)
+    assert (
+        result.exit_code,
+        "got private data, labels or embeddings" in error_line(result),
+    ) == (2, True)
 
 
 # Probabilities, single texts, standard input, columns
@@ -840,7 +1323,11 @@ def trained(mails, cli):
     """A model of columns that are not called as usual."""
     (mails / "mails.csv").write_text(
         "".join(
-            f"{line}\n" for line in ["body,folder,key", *map(",".join, zip(TEXTS, Y, map(str, range(37)), strict=True))]
+            f"{line}\n"
+            for line in [
+                "body,folder,key",
+                *map(",".join, zip(TEXTS, Y, map(str, range(37)), strict=True)),
+            ]
         )
     )
     names = ["--x", "body", "--y", "folder", "--read", "id=key"]
@@ -855,15 +1342,30 @@ def table_of(text):
 def test_columns_that_were_typed_are_remembered(trained, mails, cli, error_line):
     assert trained.model_.columns_ == {"x": "body", "y": "folder", "id": "key"}
     assert any("names of columns" in text for text in trained.guarantee_.public_inputs)
-    (mails / "new.csv").write_text("key,other,body,folder\nk1,klm,abc,cat\nk2,abc,klm,gnu\n")
-    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["k1", "cat"], ["k2", "gnu"]]
+    (mails / "new.csv").write_text(
+        "key,other,body,folder\nk1,klm,abc,cat\nk2,abc,klm,gnu\n"
+    )
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [
+        ["k1", "cat"],
+        ["k2", "gnu"],
+    ]
     # An option goes before.
-    assert rows_of(cli("predict", "m.safetensors", "new.csv", "--x", "other")) == [["k1", "gnu"], ["k2", "cat"]]
-    assert json.loads(cli("evaluate", "m.safetensors", "new.csv", "--json").stdout)["accuracy"] == 1
+    assert rows_of(cli("predict", "m.safetensors", "new.csv", "--x", "other")) == [
+        ["k1", "gnu"],
+        ["k2", "cat"],
+    ]
+    assert (
+        json.loads(cli("evaluate", "m.safetensors", "new.csv", "--json").stdout)[
+            "accuracy"
+        ]
+        == 1
+    )
     # New records need no labels, and ids only if one is named.
     (mails / "new.csv").write_text("body\nabc\n")
     assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["1", "cat"]]
-    assert "'key'" in error_line(cli("predict", "m.safetensors", "new.csv", "--read", "id=key"))
+    assert "'key'" in error_line(
+        cli("predict", "m.safetensors", "new.csv", "--read", "id=key")
+    )
     # A file without columns has nothing that a name could stand for.
     (mails / "lines.txt").write_text("abc\n")
     assert rows_of(cli("predict", "m.safetensors", "lines.txt")) == [["1", "cat"]]
@@ -889,14 +1391,18 @@ def test_columns_that_were_found_are_not_in_the_model(mails, cli):
 
 def test_standard_input_may_hold_lines_or_a_table(trained, runner):
     def piped(text, *options):
-        result = runner.invoke(app, ["predict", "m.safetensors", "-", *options], input=text)
+        result = runner.invoke(
+            app, ["predict", "m.safetensors", "-", *options], input=text
+        )
         assert result.exit_code == 0
         return rows_of(result)
 
     assert piped("abc\nklm\n") == [["1", "cat"], ["2", "gnu"]]
     assert piped("key,body\nk1,abc\n", "--read", "kind=csv") == [["k1", "cat"]]
     assert piped("key,words\nk1,abc\n", "--x", "words") == [["k1", "cat"]]
-    assert piped('{"body": "fgh", "key": "k"}\n', "--read", "kind=jsonl") == [["k", "dog"]]
+    assert piped('{"body": "fgh", "key": "k"}\n', "--read", "kind=jsonl") == [
+        ["k", "dog"]
+    ]
     assert piped("") == []
 
 
@@ -904,17 +1410,37 @@ def test_probabilities_go_with_labels_in_every_form(trained, mails, cli):
     texts = ["abc", "", "klm", "afk"]
     expected = trained.predict_proba(texts, unusable="empty").astype(np.float32)
     (mails / "new.csv").write_text('key,body\nk0,abc\nk1,""\nk2,klm\nk3,afk\n')
-    written = table_of(cli("predict", "m.safetensors", "new.csv", "--top", "all").stdout)
-    assert list(written[0]) == ["id", "label", *(f"probability of {name}" for name in CLASSES)]
+    written = table_of(
+        cli("predict", "m.safetensors", "new.csv", "--top", "all").stdout
+    )
+    assert list(written[0]) == [
+        "id",
+        "label",
+        *(f"probability of {name}" for name in CLASSES),
+    ]
     for row, values in zip(written, expected, strict=True):
         for name, value in zip(CLASSES, values, strict=True):
             text = row[f"probability of {name}"]
             assert (text == "") == np.isnan(value)
             assert text == "" or float(text) == pytest.approx(value, rel=1e-6)
-    assert [row["label"] for row in written] == ["cat", "", "gnu", trained.predict(["afk"])[0]]
-    assert cli("predict", "m.safetensors", "new.csv", "--top", "all", "--out", "p.parquet").exit_code == 0
-    for row, other in zip(written, pq.read_table(mails / "p.parquet").to_pylist(), strict=True):
-        assert row == {name: "" if value is None else str(value) for name, value in other.items()}
+    assert [row["label"] for row in written] == [
+        "cat",
+        "",
+        "gnu",
+        trained.predict(["afk"])[0],
+    ]
+    assert (
+        cli(
+            "predict", "m.safetensors", "new.csv", "--top", "all", "--out", "p.parquet"
+        ).exit_code
+        == 0
+    )
+    for row, other in zip(
+        written, pq.read_table(mails / "p.parquet").to_pylist(), strict=True
+    ):
+        assert row == {
+            name: "" if value is None else str(value) for name, value in other.items()
+        }
 
 
 def test_the_likeliest_classes_are_in_order(trained, mails, cli):
@@ -929,29 +1455,61 @@ def test_the_likeliest_classes_are_in_order(trained, mails, cli):
     )
     assert "top 3" not in row
     # No more than there are.
-    assert "top 4" not in cli("predict", "m.safetensors", "one.txt", "--top", "9").stdout
+    assert (
+        "top 4" not in cli("predict", "m.safetensors", "one.txt", "--top", "9").stdout
+    )
 
 
 def test_from_images_to_a_page_of_public_ones(photos, cli):
-    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
+    train = [
+        "train",
+        "photos",
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--out",
+        "m.safetensors",
+    ]
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     model = dppl.load("m.safetensors")
     assert "pure DP" in str(model.guarantee_)
-    assert rows_of(cli("predict", "m.safetensors", "photos"))[::8] == [[f"{name}/0.png", name] for name in CLASSES]
+    assert rows_of(cli("predict", "m.safetensors", "photos"))[::8] == [
+        [f"{name}/0.png", name] for name in CLASSES
+    ]
 
-    assert cli("show", "m.safetensors", "--public", "pool", "--out", "chosen.json").exit_code == 0
+    assert (
+        cli(
+            "show", "m.safetensors", "--public", "pool", "--out", "chosen.json"
+        ).exit_code
+        == 0
+    )
     shown = json.loads((photos / "chosen.json").read_text())["gallery"]["classes"]
-    assert [[item["id"] for item in one["items"]] for one in shown] == model.public_ids_.tolist()
+    assert [
+        [item["id"] for item in one["items"]] for one in shown
+    ] == model.public_ids_.tolist()
     for item in (item for one in shown for item in one["items"]):
         jpeg = base64.b64decode(item["image"].removeprefix("data:image/jpeg;base64,"))
-        with Image.open(io.BytesIO(jpeg)) as tile, Image.open(photos / "pool" / item["id"]) as image:
+        with (
+            Image.open(io.BytesIO(jpeg)) as tile,
+            Image.open(photos / "pool" / item["id"]) as image,
+        ):
             assert max(tile.size) <= 96
             whole = np.asarray(image.convert("RGB"), float)
             assert np.asarray(tile, float).mean() == pytest.approx(whole.mean(), abs=12)
 
 
 def test_an_image_that_was_damaged_since_is_one_line(photos, cli, error_line):
-    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
+    train = [
+        "train",
+        "photos",
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--out",
+        "m.safetensors",
+    ]
     assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
     for path in (photos / "pool").iterdir():
         path.write_bytes(b"no image")

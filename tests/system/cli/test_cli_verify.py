@@ -9,7 +9,12 @@ def test_a_model_verifies_and_the_table_says_what_was_compared(model, cli):
     result = cli("verify", model)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for text in ("class sums of lattice rows", "one record (add-remove)", "Taken from the file", "Verified."):
+    for text in (
+        "class sums of lattice rows",
+        "one record (add-remove)",
+        "Taken from the file",
+        "Verified.",
+    ):
         assert text in result.stdout
 
 
@@ -24,7 +29,9 @@ def test_less_noise_than_its_cost_needs_ends_with_1(model, cli):
     assert "noise_std" in result.stdout
 
 
-def test_a_method_of_ones_own_ends_with_2_and_a_damaged_file_with_4(model, cli, error_line):
+def test_a_method_of_ones_own_ends_with_2_and_a_damaged_file_with_4(
+    model, cli, error_line
+):
     content = model.read_bytes()
     forged(model, describe(model) | {"estimator": "MyPrototypes"})
     result = cli("verify", model)

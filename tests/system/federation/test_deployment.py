@@ -31,8 +31,14 @@ def free_port():
 
 def commands(heading, port):
     """Return the commands below a heading of the page, for a free port."""
-    block = re.search(rf"## {heading}\n.*?```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return block[1].replace("127.0.0.1:9090", f"127.0.0.1:{port}").replace("--port 9090", f"--port {port}")
+    block = re.search(
+        rf"## {heading}\n.*?```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
+    )
+    return (
+        block[1]
+        .replace("127.0.0.1:9090", f"127.0.0.1:{port}")
+        .replace("--port 9090", f"--port {port}")
+    )
 
 
 @contextlib.contextmanager
@@ -80,19 +86,34 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
         "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
         "FLWR_HOME": str(tmp_path / "flower"),
     }
-    environment |= {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    environment |= {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
     (tmp_path / "flower").mkdir()
 
     def run(command, **options):
-        given = {"cwd": tmp_path, "env": environment, "text": True, "capture_output": True, "check": False}
-        done = subprocess.run(["bash", "-ec", command], timeout=240, **(given | options))
+        given = {
+            "cwd": tmp_path,
+            "env": environment,
+            "text": True,
+            "capture_output": True,
+            "check": False,
+        }
+        done = subprocess.run(
+            ["bash", "-ec", command], timeout=240, **(given | options)
+        )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
 
     def start(command):
         path = tmp_path / f"log-{len(started)}"
         with path.open("wb") as log:
-            started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log))
+            started.append(
+                subprocess.Popen(
+                    command, cwd=tmp_path, env=environment, stdout=log, stderr=log
+                )
+            )
         return path
 
     started = []
@@ -108,8 +129,14 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
             np.savez(tmp_path / f"{name}.npz", x=X, y=y)
             ledger = url if name == "north" else f"{name}.db"
             holder_file(tmp_path, name, port, ledger)
-            Ledger(url if name == "north" else tmp_path / f"{name}.db", "wards", dppl.GaussianDP(1))
-        logs = {name: start(["dppl", "holder", "serve", f"{name}.toml"]) for name in NAMES}
+            Ledger(
+                url if name == "north" else tmp_path / f"{name}.db",
+                "wards",
+                dppl.GaussianDP(1),
+            )
+        logs = {
+            name: start(["dppl", "holder", "serve", f"{name}.toml"]) for name in NAMES
+        }
         (tmp_path / "flower" / "config.toml").write_text(
             f'[superlink]\ndefault = "link"\n[superlink.link]\naddress = "127.0.0.1:{port}"\n'
             f'root-certificates = "{tmp_path / "ca.crt"}"\n'
@@ -118,11 +145,14 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
             f'superlink = "127.0.0.1:{port}"\nroot_certificates = "ca.crt"\nsecret = "secret"\n[holders]\n'
             + "".join(f'{name} = "{name}.key.pub"\n' for name in NAMES)
         )
-        run(f"for i in $(seq 60); do curl -sk https://127.0.0.1:{port} > /dev/null && break; sleep 1; done")
+        run(
+            f"for i in $(seq 60); do curl -sk https://127.0.0.1:{port} > /dev/null && break; sleep 1; done"
+        )
         run(commands("Who may answer", port))
         # Both sides are killed in the middle; the same commands go on from there.
         start(["bash", "-ec", f"exec {commands('The fit', port).strip()}"])
-        state, deadline = tmp_path / "model.safetensors.fit", time.monotonic() + 180
+        state = tmp_path / "model.safetensors.fit"
+        deadline = time.monotonic() + 180
         while len(list(state.glob("*.answer"))) < 5:
             assert time.monotonic() < deadline
             assert started[-1].poll() is None, (tmp_path / "log-4").read_text()
@@ -133,22 +163,50 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
         assert not (tmp_path / "model.safetensors").exists()
         logs["south"] = start(["dppl", "holder", "serve", "south.toml"])
         said = run(commands("The fit", port))
-        assert "Charged by each: north: wards, release 1; south: wards, release 1; west: wards, release 1." in said
-        for name, log in logs.items():  # nothing was said of asks or records, nor that one could not be answered
+        assert (
+            "Charged by each: north: wards, release 1; south: wards, release 1; west: wards, release 1."
+            in said
+        )
+        for (
+            name,
+            log,
+        ) in (
+            logs.items()
+        ):  # nothing was said of asks or records, nor that one could not be answered
             for line in log.read_text().splitlines():
-                assert line.startswith((f"{name} answers plans", "dppl: the SuperLink", "For more information")), line
+                assert line.startswith(
+                    (
+                        f"{name} answers plans",
+                        "dppl: the SuperLink",
+                        "For more information",
+                    )
+                ), line
         model = dppl.load(tmp_path / "model.safetensors")
         assert model.guarantee_.holders == NAMES
         assert dppl.verify(tmp_path / "model.safetensors").holds
-        accounts = {name: Ledger(url if name == "north" else tmp_path / f"{name}.db", "wards") for name in NAMES}
+        accounts = {
+            name: Ledger(url if name == "north" else tmp_path / f"{name}.db", "wards")
+            for name in NAMES
+        }
         for ledger in accounts.values():
             (paid,) = ledger.releases()
             assert paid["status"] == "released"
             assert paid["cost"]["mu"] <= 0.2368
         # The answers that were added up are those on the disks of the institutions.
-        (plan,) = {path.name for name in NAMES for path in (tmp_path / f"{name}-state").iterdir()}
+        (plan,) = {
+            path.name
+            for name in NAMES
+            for path in (tmp_path / f"{name}-state").iterdir()
+        }
         for number in range(20):
             file = f"{number:05}.answer"
-            read = [Message.parse((tmp_path / f"{name}-state" / plan / file).read_bytes()) for name in NAMES]
-            total = Message.parse((tmp_path / "model.safetensors.fit" / file).read_bytes())
-            assert (sum(one.tensors["answer"] for one in read) == total.tensors["answer"]).all()
+            read = [
+                Message.parse((tmp_path / f"{name}-state" / plan / file).read_bytes())
+                for name in NAMES
+            ]
+            total = Message.parse(
+                (tmp_path / "model.safetensors.fit" / file).read_bytes()
+            )
+            assert (
+                sum(one.tensors["answer"] for one in read) == total.tensors["answer"]
+            ).all()

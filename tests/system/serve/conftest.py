@@ -24,7 +24,10 @@ TOKEN = "correct-horse-battery-staple"
 
 def texts_of(names, seed):
     rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+    return [
+        "".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30)))
+        for name in names
+    ]
 
 
 Y = np.repeat(list(ALPHABETS), (20, 12, 5)).tolist()
@@ -34,7 +37,9 @@ class Client:
     """Sends a request on a connection of its own."""
 
     def __init__(self, port, token=None, logs=None):
-        self.port, self.token, self.logs = port, token, logs
+        self.port = port
+        self.token = token
+        self.logs = logs
 
     def ask(self, method, path, body=None, headers=None):
         """Return status, headers and body."""
@@ -45,7 +50,10 @@ class Client:
         content = answer.read()
         connection.close()
         return SimpleNamespace(
-            status=answer.status, headers=answer.headers, body=content, json=lambda: json.loads(content)
+            status=answer.status,
+            headers=answer.headers,
+            body=content,
+            json=lambda: json.loads(content),
         )
 
     def get(self, path, **headers):
@@ -55,20 +63,32 @@ class Client:
         """Ask for a prediction; a single text or row becomes a list of one."""
         for kind in content.keys() & {"texts", "embeddings"}:
             value = content[kind]
-            if isinstance(value, str) or (isinstance(value, list) and value and isinstance(value[0], float)):
+            if isinstance(value, str) or (
+                isinstance(value, list) and value and isinstance(value[0], float)
+            ):
                 content[kind] = [value]
-        return self.ask("POST", "/predict", json.dumps(content), {"Content-Type": "application/json"})
+        return self.ask(
+            "POST",
+            "/predict",
+            json.dumps(content),
+            {"Content-Type": "application/json"},
+        )
 
     def upload(self, *images, **fields):
         """Send the bytes of images."""
-        return self.post(images=[base64.b64encode(image).decode() for image in images], **fields)
+        return self.post(
+            images=[base64.b64encode(image).decode() for image in images], **fields
+        )
 
 
 @contextmanager
 def served(models, *, token=None, limits=None):
     """Serve models in a thread; yield a client that has the token, and the logs."""
     logs = io.StringIO()
-    with listen("127.0.0.1", 0, has_token=token is not None) as listening, json_lines(logs):
+    with (
+        listen("127.0.0.1", 0, has_token=token is not None) as listening,
+        json_lines(logs),
+    ):
         server = server_of(models, token, limits or Limits())
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()  # the socket listens already, so requests wait for it
@@ -97,7 +117,9 @@ def digits(sample, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "digits.safetensors"
     budget = dppl.GaussianDP(2.0)
     model = dppl.SoftmaxPrototypes(budget, classes=sample.classes, random_state=0)
-    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(path)
+    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(
+        path
+    )
     return path
 
 
@@ -105,7 +127,9 @@ def digits(sample, tmp_path_factory):
 def animals(letters, tmp_path):
     """Return the path of a model of texts."""
     path = tmp_path / "animals.safetensors"
-    model = dppl.PrivateClassifier("letters", dppl.ZCDP(1e4), list(ALPHABETS), random_state=3)
+    model = dppl.PrivateClassifier(
+        "letters", dppl.ZCDP(1e4), list(ALPHABETS), random_state=3
+    )
     model.fit(texts_of(Y, 0), Y).save(path)
     return path
 
@@ -119,7 +143,9 @@ def pictures(tmp_path):
     images[:40, 6:] += 200
     images[40:, :6] += 200
     path = tmp_path / "pictures.safetensors"
-    model = dppl.PrivateClassifier("pixels", dppl.ZCDP(10.0), sorted(set(y)), method="mean", random_state=0)
+    model = dppl.PrivateClassifier(
+        "pixels", dppl.ZCDP(10.0), sorted(set(y)), method="mean", random_state=0
+    )
     model.fit(images, y).save(path)
     return path
 
@@ -135,7 +161,9 @@ def png(bright="below", shape=(12, 10)):
 
 
 def as_table(encoder, texts):
-    return EmbeddingTable.of(encoder.encode(texts), metadata={"encoder": encoder.fingerprint.text()})
+    return EmbeddingTable.of(
+        encoder.encode(texts), metadata={"encoder": encoder.fingerprint.text()}
+    )
 
 
 @pytest.fixture

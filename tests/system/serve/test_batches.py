@@ -18,7 +18,9 @@ class Encoder:
 
     def __init__(self, *, row_independent=True, gate=None):
         self.fingerprint = SimpleNamespace(row_independent=row_independent)
-        self.gate, self.entered, self.batches = gate, threading.Event(), []
+        self.gate = gate
+        self.entered = threading.Event()
+        self.batches = []
 
     def encode_prepared(self, batch):
         self.batches.append(list(batch))
@@ -40,7 +42,11 @@ def one_and_then(encoder, others, most=100):
         assert encoder.entered.wait(60)
         for number, other in enumerate(others, 1):
             asked.append(threads.submit(batches.embed, other, monotonic() + 60))
-            until(lambda number=number: len(batches._waiting) == sum(map(len, others[:number])))
+            until(
+                lambda number=number: (
+                    len(batches._waiting) == sum(map(len, others[:number]))
+                )
+            )
         encoder.gate.set()
         answers = [one.exception() or one.result() for one in asked]
     return answers

@@ -15,7 +15,11 @@ PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 
 
 def blocks(language, page=PAGE):
-    return "".join(block for block in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) if ":8000" in block)
+    return "".join(
+        block
+        for block in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+        if ":8000" in block
+    )
 
 
 def test_the_program(animals, capsys):
@@ -37,8 +41,17 @@ def test_the_commands_of_curl(animals, pictures, tmp_path):
     found = []
     for command, model in zip(commands, (animals, pictures, animals), strict=True):
         with served([open_model(model)]) as client:
-            command = command.replace(":8000", f":{client.port}").replace("curl ", "curl -s --fail ")
-            done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+            command = command.replace(":8000", f":{client.port}").replace(
+                "curl ", "curl -s --fail "
+            )
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             found.append(done.stdout)
     assert found[0].count('"label"') == 1 + 2
     assert found[1].count('"reason":null') == 1
@@ -46,7 +59,9 @@ def test_the_commands_of_curl(animals, pictures, tmp_path):
 
 
 def test_defaults_of_limits():
-    stated = dict(re.findall(r"^\| `--limits (\w+)=[NS]`[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE))
+    stated = dict(
+        re.findall(r"^\| `--limits (\w+)=[NS]`[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE)
+    )
     limits = Limits()
     assert stated == {
         "body_bytes": f"{limits.body_bytes >> 20} MiB",
@@ -60,6 +75,11 @@ def test_defaults_of_limits():
 def test_the_routes_are_those_of_the_service(animals):
     with served([open_model(animals)]) as client:
         described = client.get("/openapi.json").json()["paths"]
-    routes = dict(reversed(found.split()) for found in re.findall(r"^\| `((?:GET|POST) /\S*)`", PAGE, re.MULTILINE))
+    routes = dict(
+        reversed(found.split())
+        for found in re.findall(r"^\| `((?:GET|POST) /\S*)`", PAGE, re.MULTILINE)
+    )
     assert routes.pop("/openapi.json") == "GET"
-    assert routes == {path: next(iter(operations)).upper() for path, operations in described.items()}
+    assert routes == {
+        path: next(iter(operations)).upper() for path, operations in described.items()
+    }

@@ -77,12 +77,17 @@ def test_the_token_opens_all(with_token, value):
     stranger = Client(with_token.port)
     statuses = [stranger.get(path, Authorization=value).status for path in ROUTES]
     assert statuses == [200, 200, 200, 200, 405, 404]
-    assert stranger.get("/health", Authorization=value, Host="models.example.org").status == 200
+    assert (
+        stranger.get("/health", Authorization=value, Host="models.example.org").status
+        == 200
+    )
 
 
 def test_tokens_are_compared_in_constant_time(with_token, monkeypatch):
     compared = []
-    monkeypatch.setattr("hmac.compare_digest", lambda a, b: compared.append((a, b)) or a == b)
+    monkeypatch.setattr(
+        "hmac.compare_digest", lambda a, b: compared.append((a, b)) or a == b
+    )
     for token in ("", "x", TOKEN[:-1], TOKEN, "y" * 1000):
         Client(with_token.port, token).get("/health")
     assert {len(one) for pair in compared for one in pair} == {32}
@@ -92,7 +97,14 @@ def test_tokens_are_compared_in_constant_time(with_token, monkeypatch):
 @loop(
     "host",
     [
-        *("example.org", "example.org:80", "127.0.0.1.example.org", "", "[::1", "10.0.0.1"),
+        *(
+            "example.org",
+            "example.org:80",
+            "127.0.0.1.example.org",
+            "",
+            "[::1",
+            "10.0.0.1",
+        ),
         *(
             "evil.com@localhost",
             "evil.com:80@127.0.0.1:8000",
@@ -120,14 +132,24 @@ def test_names_of_this_machine(client, host):
     ],
 )
 def test_pages_of_other_sites_may_not_ask(client, origin):
-    refused(client.get("/health", Origin=origin, Host="localhost:8000"), 403, "other_origin")
+    refused(
+        client.get("/health", Origin=origin, Host="localhost:8000"), 403, "other_origin"
+    )
 
 
 @loop("name", ["Host", "Origin", "Authorization"])
 @loop("with_token", [False, True])
 def test_what_decides_is_sent_once(model, name, with_token):
-    good = {"Host": "localhost:8000", "Origin": "http://localhost:8000", "Authorization": f"Bearer {TOKEN}"}
-    bad = {"Host": "example.org", "Origin": "https://example.org", "Authorization": "Bearer wrong"}
+    good = {
+        "Host": "localhost:8000",
+        "Origin": "http://localhost:8000",
+        "Authorization": f"Bearer {TOKEN}",
+    }
+    bad = {
+        "Host": "example.org",
+        "Origin": "https://example.org",
+        "Authorization": "Bearer wrong",
+    }
     app = application([model], token=TOKEN if with_token else None)
 
     def status(headers):
@@ -137,7 +159,13 @@ def test_what_decides_is_sent_once(model, name, with_token):
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "method": "GET", "path": "/health", "headers": raw, "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/health",
+            "headers": raw,
+            "query_string": b"",
+        }
         asyncio.run(app(scope, None, send))
         return sent[0]["status"]
 
@@ -147,9 +175,13 @@ def test_what_decides_is_sent_once(model, name, with_token):
 
 
 def test_the_page_itself_may_ask_and_others_are_granted_nothing(client):
-    answer = client.get("/health", Origin="http://localhost:8000", Host="localhost:8000")
+    answer = client.get(
+        "/health", Origin="http://localhost:8000", Host="localhost:8000"
+    )
     assert answer.status == 200
-    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert not [
+        name for name in answer.headers if name.lower().startswith("access-control")
+    ]
 
 
 @loop("path", ROUTES)
@@ -217,15 +249,25 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 )
 def test_bodies_that_are_refused(client, content, status, error):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    refused(client.ask("POST", "/predict", body, {"Content-Type": "application/json"}), status, error)
+    refused(
+        client.ask("POST", "/predict", body, {"Content-Type": "application/json"}),
+        status,
+        error,
+    )
 
 
 def test_a_refusal_names_the_field_and_its_rule(client):
     row = [1.0] * 32
     for content, said in [
-        ({"embeddings": row, "top": -1}, "top is not as /openapi.json describes it. Input should be greater than or"),
+        (
+            {"embeddings": row, "top": -1},
+            "top is not as /openapi.json describes it. Input should be greater than or",
+        ),
         ({"embeddings": row, "texts": [SECRET]}, "Send one kind of items."),
-        ({"embeddings": row, SECRET: 1}, "It may have embeddings, texts, images, model, top, probabilities"),
+        (
+            {"embeddings": row, SECRET: 1},
+            "It may have embeddings, texts, images, model, top, probabilities",
+        ),
     ]:
         assert said in client.post(**content).json()["message"]
 
@@ -235,14 +277,26 @@ def test_numbers_at_the_edges_are_taken(client):
     for odd in ("1e999", str(10**400), "NaN", "-Infinity"):
         row = json.dumps([1e308, -1e308, 5e-324] + [0.0] * 28)[:-1] + f", {odd}]"
         body = f'{{"embeddings": [{row}, {[1.0] * 32}], "top": {10**40}}}'
-        answer = client.ask("POST", "/predict", body, {"Content-Type": "application/json; charset=utf-8"})
+        answer = client.ask(
+            "POST",
+            "/predict",
+            body,
+            {"Content-Type": "application/json; charset=utf-8"},
+        )
         assert answer.status == 200
-        assert [one["label"] is None for one in answer.json()["predictions"]] == [True, False]
+        assert [one["label"] is None for one in answer.json()["predictions"]] == [
+            True,
+            False,
+        ]
 
 
-@loop("kind", ["text/plain", "", "multipart/form-data; boundary=X", "application/jsonp"])
+@loop(
+    "kind", ["text/plain", "", "multipart/form-data; boundary=X", "application/jsonp"]
+)
 def test_other_types_are_refused(client, kind):
-    refused(client.ask("POST", "/predict", b"{}", {"Content-Type": kind}), 415, "other_type")
+    refused(
+        client.ask("POST", "/predict", b"{}", {"Content-Type": kind}), 415, "other_type"
+    )
 
 
 # How much
@@ -256,7 +310,8 @@ def test_large_bodies(model):
 
 
 def test_large_images(pictures):
-    large, small = png(shape=(40, 30)), png(shape=(30, 30))
+    large = png(shape=(40, 30))
+    small = png(shape=(30, 30))
     with served([open_model(pictures)], limits=Limits(pixels=900)) as client:
         refused(client.upload(large), 413, "too_many_pixels")
         refused(client.upload(small, large), 413, "too_many_pixels")
@@ -265,7 +320,9 @@ def test_large_images(pictures):
 
 def test_images_of_a_request_that_is_refused_are_not_decoded(pictures, monkeypatch):
     """They would keep others waiting, and be no longer among the predictions that may run."""
-    begun, large, small = [], png(shape=(40, 30)), png(shape=(30, 30))
+    begun = []
+    large = png(shape=(40, 30))
+    small = png(shape=(30, 30))
     decode = models.decode
 
     def slowly(payload, *options):
@@ -283,7 +340,9 @@ def test_images_of_a_request_that_is_refused_are_not_decoded(pictures, monkeypat
 
 def test_a_body_that_takes_too_long(model):
     with served([model], limits=Limits(seconds=0.2)) as client:
-        with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", client.port), timeout=60
+        ) as connection:
             head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connection.sendall(head + b"Content-Length: 100\r\n\r\n{")
             answer = connection.recv(10_000)
@@ -293,7 +352,8 @@ def test_a_body_that_takes_too_long(model):
 
 def waiting(model):
     """Return a model that waits for an event before it classifies, the event that it does, and the one it waits for."""
-    begun, go = threading.Event(), threading.Event()
+    begun = threading.Event()
+    go = threading.Event()
 
     def classify(row):
         begun.set()
@@ -328,9 +388,12 @@ def test_a_prediction_that_takes_too_long(model, sample):
 
 def test_more_predictions_than_may_run(model, sample):
     slow, begun, go = waiting(model)
-    row, answers = sample.X_test[0].tolist(), []
+    row = sample.X_test[0].tolist()
+    answers = []
     with served([slow], limits=Limits(requests=1)) as client:
-        first = threading.Thread(target=lambda: answers.append(client.post(embeddings=row)))
+        first = threading.Thread(
+            target=lambda: answers.append(client.post(embeddings=row))
+        )
         first.start()
         assert begun.wait(60)
         refused(client.post(embeddings=row), 503, "busy")
@@ -365,14 +428,19 @@ def test_pixels_have_an_upper_limit():
 
 @loop("host", ["0.0.0.0", "::", "10.1.2.3"])
 def test_other_addresses_want_a_token(host):
-    with pytest.raises(ParameterError, match="host must be an address of this machine alone"):
+    with pytest.raises(
+        ParameterError, match="host must be an address of this machine alone"
+    ):
         listen(host, 0, has_token=False)
 
 
 @loop("host", ["127.0.0.1", "localhost", "127.1.2.3"])
 def test_loopback_wants_none(host):
     with listen(host, 0, has_token=False) as listening:
-        assert listening.getsockname()[0].startswith("127.") or listening.getsockname()[0] == "::1"
+        assert (
+            listening.getsockname()[0].startswith("127.")
+            or listening.getsockname()[0] == "::1"
+        )
 
 
 def test_all_addresses_with_a_token():
@@ -383,7 +451,9 @@ def test_all_addresses_with_a_token():
 def test_a_port_that_is_taken():
     with listen("127.0.0.1", 0, has_token=False) as first:
         port = first.getsockname()[1]
-        with pytest.raises(InputError, match=f"cannot bind to port {port} of 127.0.0.1: "):
+        with pytest.raises(
+            InputError, match=f"cannot bind to port {port} of 127.0.0.1: "
+        ):
             listen("127.0.0.1", port, has_token=False)
 
 
@@ -406,7 +476,9 @@ def test_tokens_that_are_refused(tmp_path, token):
     file = tmp_path / "token"
     file.write_text(token)
     file.chmod(0o600)
-    with pytest.raises(ParameterError, match="token must lead to 16 characters") as refusal:
+    with pytest.raises(
+        ParameterError, match="token must lead to 16 characters"
+    ) as refusal:
         read_token(str(file))
     assert "Doe" not in str(refusal.value)
 
@@ -423,7 +495,9 @@ def test_a_token_that_others_may_read(tmp_path):
 def test_a_token_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_token(str(tmp_path / "token"))
-    with pytest.raises(ParameterError, match="token names an environment variable that is not set"):
+    with pytest.raises(
+        ParameterError, match="token names an environment variable that is not set"
+    ):
         read_token("env:NO_SUCH_VARIABLE")
 
 
@@ -432,7 +506,10 @@ def test_lists_are_counted_before_they_are_made(monkeypatch):
     read = []
     json_request = request_model(8, [32])
     monkeypatch.setattr(json_request, "model_validate_json", read.append)
-    for body in (b'{"embeddings": [' + b"[]," * 9 + b"[]]}", b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}"):
+    for body in (
+        b'{"embeddings": [' + b"[]," * 9 + b"[]]}",
+        b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}",
+    ):
         with pytest.raises(RequestError, match="8 items at most"):
             read_json(json_request, body, 8)
     assert read == []

@@ -31,7 +31,9 @@ def ask_all(client):
     client.post(texts=[SECRET], model=SECRET)
     client.upload(png())
     client.upload(b"no image " + SECRET.encode())
-    client.get(f"/{SECRET.replace(' ', '+')}?name={SECRET.replace(' ', '+')}", Referer=SECRET)
+    client.get(
+        f"/{SECRET.replace(' ', '+')}?name={SECRET.replace(' ', '+')}", Referer=SECRET
+    )
     client.get("/model?model=Jane+Doe", Cookie=SECRET, Authorization=f"Bearer {SECRET}")
     client.ask("JANE", "/health")
 
@@ -40,8 +42,21 @@ def ask_all(client):
 def test_nothing_of_a_request_is_logged(animals, pictures, token):
     with served([open_model(animals), open_model(pictures)], token=token) as client:
         ask_all(client)
-    text, said = client.logs.getvalue(), lines(client)
-    assert not holds(text, SECRET, "Jane", "JANE", "4711", TOKEN, "abcde", "cat", "dark above", ".png", "127.0.0.1")
+    text = client.logs.getvalue()
+    said = lines(client)
+    assert not holds(
+        text,
+        SECRET,
+        "Jane",
+        "JANE",
+        "4711",
+        TOKEN,
+        "abcde",
+        "cat",
+        "dark above",
+        ".png",
+        "127.0.0.1",
+    )
     assert len(said) == 10
     assert {one["event"] for one in said} == {"answered"}
 
@@ -51,8 +66,24 @@ def test_what_is_logged(animals):
         client.post(texts=["abcde", "fghij"])
         client.get("/else")
     predicted, other = lines(client)
-    assert set(predicted) == {"time", "level", "event", "method", "route", "status", "ms", "model", "kind", "items"}
-    assert (predicted["route"], predicted["status"], predicted["kind"], predicted["items"]) == (
+    assert set(predicted) == {
+        "time",
+        "level",
+        "event",
+        "method",
+        "route",
+        "status",
+        "ms",
+        "model",
+        "kind",
+        "items",
+    }
+    assert (
+        predicted["route"],
+        predicted["status"],
+        predicted["kind"],
+        predicted["items"],
+    ) == (
         "/predict",
         200,
         "texts",
@@ -63,13 +94,17 @@ def test_what_is_logged(animals):
 
 def test_a_client_that_goes_away_is_no_failure(animals):
     with served([open_model(animals)]) as client:
-        with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", client.port), timeout=60
+        ) as connection:
             head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connection.sendall(head + b"Content-Length: 99\r\n\r\n{")
         deadline = time.monotonic() + 60
         while not client.logs.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert [(one["event"], one["status"]) for one in lines(client)][:1] == [("answered", 499)]
+    assert [(one["event"], one["status"]) for one in lines(client)][:1] == [
+        ("answered", 499)
+    ]
 
 
 def test_a_bug_is_logged_by_its_type_and_place(animals):
@@ -82,7 +117,11 @@ def test_a_bug_is_logged_by_its_type_and_place(animals):
     failed, answered = lines(client)
     assert (answer.status, answer.json()["error"]) == (500, "failed")
     assert not holds(text + answer.body.decode(), "Jane", "4711")
-    assert (failed["event"], failed["error"], failed["level"]) == ("failed", "RuntimeError", "error")
+    assert (failed["event"], failed["error"], failed["level"]) == (
+        "failed",
+        "RuntimeError",
+        "error",
+    )
     assert failed["where"].startswith("test_logs.py:")
     assert answered["status"] == 500
 

@@ -12,7 +12,8 @@ from dppl.serve import open_model
 from system.serve.conftest import TOKEN, png, served
 
 EXAMPLES = 30
-# What a body may be, a schema cannot say whole: widths differ between models, and few bytes are an image.
+# What a body may be, a schema cannot say whole: widths differ between models, and few
+# bytes are an image.
 EXCLUDED = "positive_data_acceptance"
 
 
@@ -24,7 +25,9 @@ def description(animals):
 
 def schema_of(description, path, status=200):
     (operation,) = description["paths"][path].values()
-    found = operation["responses"]["200" if status == 200 else "default"]["content"]["application/json"]["schema"]
+    found = operation["responses"]["200" if status == 200 else "default"]["content"][
+        "application/json"
+    ]["schema"]
     return {**found, "components": description["components"]}
 
 
@@ -33,19 +36,44 @@ def test_answers_are_as_described(description):
     answers = [
         ("/predict", client.post(texts=["abc", " "])),
         ("/predict", client.post(texts=["abc", " "], probabilities=True)),
-        ("/predict", client.post(texts=["abc", " "], min_confidence=1, min_similarity=0.5, top=0)),
+        (
+            "/predict",
+            client.post(
+                texts=["abc", " "], min_confidence=1, min_similarity=0.5, top=0
+            ),
+        ),
         ("/predict", client.post(embeddings=[0.0])),
         ("/predict", client.post(texts="a", model="none")),
         ("/predict", client.upload(png())),
-        ("/predict", client.ask("POST", "/predict", b"{", {"Content-Type": "application/json"})),
-        ("/predict", client.ask("POST", "/predict", b"{}", {"Content-Type": "text/plain"})),
+        (
+            "/predict",
+            client.ask("POST", "/predict", b"{", {"Content-Type": "application/json"}),
+        ),
+        (
+            "/predict",
+            client.ask("POST", "/predict", b"{}", {"Content-Type": "text/plain"}),
+        ),
         ("/model", client.get("/model")),
         ("/model", client.get("/model?model=none")),
         ("/health", client.get("/health")),
         ("/health", client.get("/health", Host="example.org")),
         ("/health", client.get("/health", Origin="null")),
     ]
-    assert [answer.status for _, answer in answers] == [200, 200, 200, 422, 404, 422, 400, 415, 200, 404, 200, 421, 403]
+    assert [answer.status for _, answer in answers] == [
+        200,
+        200,
+        200,
+        422,
+        404,
+        422,
+        400,
+        415,
+        200,
+        404,
+        200,
+        421,
+        403,
+    ]
     for path, answer in answers:
         jsonschema.validate(answer.json(), schema_of(content, path, answer.status))
     with pytest.raises(jsonschema.ValidationError):  # the control
@@ -60,7 +88,12 @@ def test_requests_as_described_are_taken(description):
     for body in ({"texts": ["abc"], "top": 1}, {"embeddings": [row]}):
         assert validator.is_valid(body)
         assert client.post(**body).status == 200
-    assert client.post(texts=["abc"], min_confidence=1, top=0).json()["predictions"][0]["top"] != []
+    assert (
+        client.post(texts=["abc"], min_confidence=1, top=0).json()["predictions"][0][
+            "top"
+        ]
+        != []
+    )
     for body in (
         {},
         {"texts": []},
@@ -77,9 +110,14 @@ def test_requests_as_described_are_taken(description):
 def test_a_service_with_a_token_says_so(animals):
     with served([open_model(animals)], token=TOKEN) as client:
         content = client.get("/openapi.json").json()
-    operations = [operation for path in content["paths"].values() for operation in path.values()]
+    operations = [
+        operation for path in content["paths"].values() for operation in path.values()
+    ]
     assert all(operation["security"] == [{"token": []}] for operation in operations)
-    assert content["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert content["components"]["securitySchemes"]["token"] == {
+        "type": "http",
+        "scheme": "bearer",
+    }
 
 
 def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
@@ -90,28 +128,54 @@ def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
 def fuzzed(client, folder):
     """Return the exit code and the report of a run of schemathesis, which keeps notes where it runs."""
     command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run"]
-    command += [f"http://127.0.0.1:{client.port}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1"]
-    command += ["--exclude-checks", EXCLUDED, "--header", f"Authorization: Bearer {client.token}", "--no-color"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
-    report = "".join(done.stdout.partition("= FAILURES =")[1:])  # it quotes whole requests
-    return done.returncode, "\n".join(line[:200] for line in report.splitlines()) or done.stdout[-2000:] + done.stderr[
-        -2000:
+    command += [
+        f"http://127.0.0.1:{client.port}/openapi.json",
+        "--max-examples",
+        str(EXAMPLES),
+        "--seed",
+        "1",
     ]
+    command += [
+        "--exclude-checks",
+        EXCLUDED,
+        "--header",
+        f"Authorization: Bearer {client.token}",
+        "--no-color",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=folder
+    )
+    report = "".join(
+        done.stdout.partition("= FAILURES =")[1:]
+    )  # it quotes whole requests
+    return done.returncode, "\n".join(
+        line[:200] for line in report.splitlines()
+    ) or done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
-def test_no_request_made_from_the_description_breaks_the_service(animals, pictures, tmp_path):
+@pytest.mark.skipif(
+    find_spec("schemathesis") is None, reason="schemathesis is not installed"
+)
+def test_no_request_made_from_the_description_breaks_the_service(
+    animals, pictures, tmp_path
+):
     with served([open_model(animals), open_model(pictures)], token=TOKEN) as client:
         code, report = fuzzed(client, tmp_path)
     assert code == 0, report
-    statuses = {json.loads(line)["status"] for line in client.logs.getvalue().splitlines() if "status" in line}
+    statuses = {
+        json.loads(line)["status"]
+        for line in client.logs.getvalue().splitlines()
+        if "status" in line
+    }
     assert {200, 405, 422} <= statuses
     assert max(statuses) < 500
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
+@pytest.mark.skipif(
+    find_spec("schemathesis") is None, reason="schemathesis is not installed"
+)
 def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch, tmp_path):
     monkeypatch.setattr("dppl.serve.models.Served.prediction", None)
     with served([open_model(animals)], token=TOKEN) as client:

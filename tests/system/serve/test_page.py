@@ -31,7 +31,11 @@ def visited(visit):
 
 def is_quiet(found, client):
     """Say whether the browser complained of nothing, and asked nobody but the service; blobs are the page's own."""
-    own = (f"http://127.0.0.1:{client.port}/", f"blob:http://127.0.0.1:{client.port}/", "data:")
+    own = (
+        f"http://127.0.0.1:{client.port}/",
+        f"blob:http://127.0.0.1:{client.port}/",
+        "data:",
+    )
     return found.said == [] and all(address.startswith(own) for address in found.asked)
 
 
@@ -39,7 +43,9 @@ def shows(page, selector, text):
     """Wait until a part of the page has a text."""
     from playwright.sync_api import expect
 
-    expect(page.locator(selector)).to_have_text(text, timeout=60_000)  # machines that run tests are shared
+    expect(page.locator(selector)).to_have_text(
+        text, timeout=60_000
+    )  # machines that run tests are shared
 
 
 def test_a_text(visited, animals):
@@ -51,7 +57,9 @@ def test_a_text(visited, animals):
         shows(page, "#label", "cat")
         (first, *others) = page.locator("#top tbody tr").all_inner_texts()
         assert page.inner_text("#promise") == dppl.load(animals).guarantee_.summary()
-        assert "further releases from the same records add up" in page.inner_text("#short")
+        assert "further releases from the same records add up" in page.inner_text(
+            "#short"
+        )
         page.get_by_label("Text").fill(" ")
         page.get_by_role("button", name="Predict").click()
         shows(page, "#reason", "This cannot be used: it is empty.")
@@ -62,7 +70,10 @@ def test_a_text(visited, animals):
 
 
 def test_a_text_that_gets_no_label_shows_the_nearest_classes(visited, animals):
-    for least, said in ((Least(1.0), "The model is not sure."), (Least(None, 1.0), "It seems to be none of these")):
+    for least, said in (
+        (Least(1.0), "The model is not sure."),
+        (Least(None, 1.0), "It seems to be none of these"),
+    ):
         with served([open_model(animals, least=least)]) as client:
             page = visited(client).page
             page.get_by_label("Text").fill("abcfk")
@@ -75,7 +86,8 @@ def test_a_text_that_gets_no_label_shows_the_nearest_classes(visited, animals):
 def test_an_edited_text_clears_the_answer_and_ctrl_enter_asks(visited, animals):
     with served([open_model(animals)]) as client:
         found = visited(client)
-        page, late = found.page, []
+        page = found.page
+        late = []
         page.get_by_label("Text").fill("abc")
         for keys, label in (("Control+Enter", "cat"), ("Meta+Enter", "dog")):
             page.keyboard.press(keys)
@@ -108,7 +120,9 @@ def test_bars_are_beside_their_text(visited, animals):
         page.get_by_role("button", name="Predict").click()
         shows(page, "#label", "cat")
         for row in page.locator("#top tbody tr").all():
-            head, meter, number = (row.locator(one).bounding_box() for one in ("th", "meter", ".number"))
+            head, meter, number = (
+                row.locator(one).bounding_box() for one in ("th", "meter", ".number")
+            )
             assert 0 <= meter["x"] - (head["x"] + head["width"]) < 20
             assert number["x"] - (meter["x"] + meter["width"]) < 20
             middle = row.locator("th").evaluate(
@@ -145,7 +159,9 @@ def test_embeddings_and_another_model(visited, digits, animals, sample):
         found = visited(client)
         page = found.page
         page.get_by_label("Model").select_option("digits")
-        page.get_by_label("Embedding: 32 numbers").fill(" ".join(map(str, sample.X_test[0].tolist())))
+        page.get_by_label("Embedding: 32 numbers").fill(
+            " ".join(map(str, sample.X_test[0].tolist()))
+        )
         page.get_by_role("button", name="Predict").click()
         shows(page, "#label", str(dppl.load(digits).predict(sample.X_test[:1])[0]))
         page.get_by_label("Embedding").fill("one two")
@@ -158,7 +174,8 @@ def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
     """Also where the answer about another one comes later."""
     with served([open_model(animals), open_model(digits)]) as client:
         found = visited(client)
-        page, late = found.page, []
+        page = found.page
+        late = []
         page.route("**/model?model=digits", lambda route: late.append(route))
         page.get_by_label("Model").select_option("digits")
         page.get_by_label("Model").select_option("animals")
@@ -189,17 +206,24 @@ def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size, tmp_path
         found.page.get_by_role("button", name="Predict").click()
         shows(found.page, "#reason", re.compile("^This cannot be used"))
         assert found.violations() == {}
-        dark = found.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+        dark = (
+            found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            == "rgb(20, 23, 26)"
+        )
         assert is_quiet(found, client)
     assert dark == (theme == "dark")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_is_accessible_for_images_and_several_models(visited, pictures, digits, theme, tmp_path):
+def test_it_is_accessible_for_images_and_several_models(
+    visited, pictures, digits, theme, tmp_path
+):
     (tmp_path / "a.png").write_bytes(png("below", (40, 900)))
     with served([open_model(pictures), open_model(digits)]) as client:
         found = visited(client, theme)
-        found.page.get_by_label("Drop an image here").set_input_files(tmp_path / "a.png")
+        found.page.get_by_label("Drop an image here").set_input_files(
+            tmp_path / "a.png"
+        )
         shows(found.page, "#label", "dark above")
         assert found.violations() == {}
         assert found.overflow() <= 0
@@ -215,11 +239,15 @@ def test_names_are_shown_as_they_are_and_fit(visited, tmp_path):
     names = [*NAMES, "x" * 200]
     y = np.repeat(names, 20)
     X = np.repeat(np.eye(len(names)), 20, axis=0)
-    dppl.MeanPrototypes(dppl.GaussianDP(9.0), classes=names).fit(X, y).save(tmp_path / "odd.safetensors")
+    dppl.MeanPrototypes(dppl.GaussianDP(9.0), classes=names).fit(X, y).save(
+        tmp_path / "odd.safetensors"
+    )
     with served([open_model(tmp_path / "odd.safetensors")]) as client:
         found = visited(client)
         for place, name in enumerate(names):
-            found.page.get_by_label("Embedding").fill(" ".join(map(str, np.eye(len(names))[place])))
+            found.page.get_by_label("Embedding").fill(
+                " ".join(map(str, np.eye(len(names))[place]))
+            )
             found.page.get_by_role("button", name="Predict").click()
             shows(found.page, "#label", name)
             assert found.overflow() <= 0
@@ -228,7 +256,10 @@ def test_names_are_shown_as_they_are_and_fit(visited, tmp_path):
 
 def focused(page):
     """Return what has the focus, once it shows it."""
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert (
+        page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        == "solid"
+    )
     return page.evaluate("document.activeElement.id || document.activeElement.tagName")
 
 
@@ -269,7 +300,9 @@ def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
         page.get_by_label("Text").fill("abc")
         page.get_by_role("button", name="Predict").click()
         shows(page, "#label", "cat")
-        assert re.fullmatch(r"cat\s+Probability \d+\.\d\s%", page.get_by_role("status").inner_text())
+        assert re.fullmatch(
+            r"cat\s+Probability \d+\.\d\s%", page.get_by_role("status").inner_text()
+        )
         for name in ("Prediction", "What is guaranteed"):
             assert page.get_by_role("region", name=name).count() == 1
         for table in page.locator("table").all():
@@ -282,12 +315,28 @@ def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
 @pytest.mark.parametrize(
     ("whole", "faulty", "notices"),
     [
-        ('<label id="what" for="text">', '<label id="what">', lambda found, _: "label" in found.violations()),
-        ("--quiet: #57606a", "--quiet: #a7b0ba", lambda found, _: "color-contrast" in found.violations()),
+        (
+            '<label id="what" for="text">',
+            '<label id="what">',
+            lambda found, _: "label" in found.violations(),
+        ),
+        (
+            "--quiet: #57606a",
+            "--quiet: #a7b0ba",
+            lambda found, _: "color-contrast" in found.violations(),
+        ),
         ("dt { ", "dt { width: 90rem; ", lambda found, _: found.overflow() > 0),
-        ('"use strict";', 'console.info("said");', lambda found, client: not is_quiet(found, client)),
+        (
+            '"use strict";',
+            'console.info("said");',
+            lambda found, client: not is_quiet(found, client),
+        ),
         # The page's policy lets nothing out, and the browser says so.
-        ("<h1>", '<img alt="" src="http://127.0.0.1:9/x.png"><h1>', lambda found, client: not is_quiet(found, client)),
+        (
+            "<h1>",
+            '<img alt="" src="http://127.0.0.1:9/x.png"><h1>',
+            lambda found, client: not is_quiet(found, client),
+        ),
     ],
 )
 def test_faults_would_be_noticed(visited, animals, monkeypatch, whole, faulty, notices):
@@ -296,7 +345,9 @@ def test_faults_would_be_noticed(visited, animals, monkeypatch, whole, faulty, n
     text = Path(app.__file__).with_name("page.html").read_text(encoding="utf-8")
     assert text.count(whole) == 1
     file = SimpleNamespace(read_text=lambda encoding: text.replace(whole, faulty))
-    monkeypatch.setattr(app, "files", lambda _: SimpleNamespace(joinpath=lambda _: file))
+    monkeypatch.setattr(
+        app, "files", lambda _: SimpleNamespace(joinpath=lambda _: file)
+    )
     monkeypatch.setattr(app, "page", app.page.__wrapped__)  # not the kept one
     with served([open_model(animals)]) as client:
         assert notices(visited(client), client)

@@ -16,16 +16,25 @@ from system.serve.conftest import Y, as_table, png, served, texts_of
 
 def exactly(model, rows):
     """Return what a model says of each row by itself."""
-    return [(model.predict(row[None]).tolist()[0], model.predict_proba(row[None])[0].tolist()) for row in rows]
+    return [
+        (
+            model.predict(row[None]).tolist()[0],
+            model.predict_proba(row[None])[0].tolist(),
+        )
+        for row in rows
+    ]
 
 
 def told(answer):
     assert answer.status == 200, answer.body
-    return [(one["label"], one["probabilities"]) for one in answer.json()["predictions"]]
+    return [
+        (one["label"], one["probabilities"]) for one in answer.json()["predictions"]
+    ]
 
 
 def test_embeddings_one_and_many(digits, sample):
-    model, rows = dppl.load(digits), np.asarray(sample.X_test[:20], np.float64)
+    model = dppl.load(digits)
+    rows = np.asarray(sample.X_test[:20], np.float64)
     with served([open_model(digits)]) as client:
         many = client.post(embeddings=rows.tolist(), probabilities=True)
         one = client.post(embeddings=rows[3].tolist(), probabilities=True)
@@ -40,15 +49,23 @@ def test_the_likeliest_classes_come_first(digits, sample):
     with served([open_model(digits)]) as client:
         (found,) = client.post(embeddings=[row.tolist()], top=4).json()["predictions"]
         (none,) = client.post(embeddings=[row.tolist()], top=0).json()["predictions"]
-    assert [one["label"] for one in found["top"]] == np.argsort(-probabilities)[:4].tolist()
-    assert [one["probability"] for one in found["top"]] == sorted(probabilities.tolist())[::-1][:4]
+    assert [one["label"] for one in found["top"]] == np.argsort(-probabilities)[
+        :4
+    ].tolist()
+    assert [one["probability"] for one in found["top"]] == sorted(
+        probabilities.tolist()
+    )[::-1][:4]
     assert found["label"] == found["top"][0]["label"]
     assert (found["probabilities"], none["top"]) == (None, [])
 
 
 def test_the_label_comes_first_among_classes_of_the_same_probability(digits):
     tied = replace(open_model(digits), classify=lambda row: (7, np.full(10, 0.1)))
-    assert [one.label for one in tied.prediction(np.ones(32), 3, False).top] == [7, 0, 1]
+    assert [one.label for one in tied.prediction(np.ones(32), 3, False).top] == [
+        7,
+        0,
+        1,
+    ]
 
 
 def test_texts(animals):
@@ -87,13 +104,19 @@ def test_images(pictures):
         found = client.upload(*images, model="pictures", top=1).json()["predictions"]
     assert [one["label"] for one in found] == ["dark above", "dark below", None, None]
     assert [len(one["top"]) for one in found] == [1, 1, 0, 0]
-    assert [one["reason"] for one in found[2:]] == ["it is not an image of a known format", "it is empty"]
+    assert [one["reason"] for one in found[2:]] == [
+        "it is not an image of a known format",
+        "it is empty",
+    ]
 
 
 def test_several_models_by_name(digits, animals, sample):
     row = sample.X_test[0].tolist()
     with served([open_model(digits), open_model(animals)]) as client:
-        assert client.get("/health").json() == {"status": "ok", "models": ["digits", "animals"]}
+        assert client.get("/health").json() == {
+            "status": "ok",
+            "models": ["digits", "animals"],
+        }
         assert client.post(embeddings=row, model="digits").json()["model"] == "digits"
         assert client.post(texts="abc", model="animals").json()["model"] == "animals"
         assert client.post(embeddings=row).status == 404
@@ -102,7 +125,11 @@ def test_several_models_by_name(digits, animals, sample):
         assert client.get("/model").status == 404
         about = client.get("/model?model=animals").json()
     model = dppl.load(animals)
-    assert (about["takes"], about["features"], about["classes"]) == (["embeddings", "texts"], 27, ["cat", "dog", "gnu"])
+    assert (about["takes"], about["features"], about["classes"]) == (
+        ["embeddings", "texts"],
+        27,
+        ["cat", "dog", "gnu"],
+    )
     assert about["statement"] == str(model.guarantee_)
     assert about["summary"] == model.guarantee_.summary()
     assert sha256(animals.read_bytes()).hexdigest() in about["card"]
@@ -110,13 +137,16 @@ def test_several_models_by_name(digits, animals, sample):
 
 def in_company(client, requests):
     """Send all requests at once, each by a thread of its own; return the bodies of the answers."""
-    together, bodies = threading.Barrier(len(requests)), [b""] * len(requests)
+    together = threading.Barrier(len(requests))
+    bodies = [b""] * len(requests)
 
     def send(place):
         together.wait()
         bodies[place] = client.post(**requests[place]).body
 
-    threads = [threading.Thread(target=send, args=(place,)) for place in range(len(requests))]
+    threads = [
+        threading.Thread(target=send, args=(place,)) for place in range(len(requests))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -131,9 +161,15 @@ class Holding:
     """
 
     def __init__(self, encoder, mixing):
-        self._encoder, self._mixing = encoder, mixing
-        self.modality, self.fingerprint, self.window = encoder.modality, encoder.fingerprint, encoder.window
-        self._changed, self._prepared, self._wanted, self.batches = threading.Condition(), 0, 0, 0
+        self._encoder = encoder
+        self._mixing = mixing
+        self.modality = encoder.modality
+        self.fingerprint = encoder.fingerprint
+        self.window = encoder.window
+        self._changed = threading.Condition()
+        self._prepared = 0
+        self._wanted = 0
+        self.batches = 0
 
     def wait_for(self, items):
         self._wanted = self._prepared + items
@@ -167,7 +203,11 @@ def differing(model, *, mixing):
             rounds.append(in_company(client, requests))
         assert before == 30
         assert encoder.batches - before < 3 * 30  # or nothing was embedded together
-    return sum(one != other for bodies in rounds for one, other in zip(alone, bodies, strict=True))
+    return sum(
+        one != other
+        for bodies in rounds
+        for one, other in zip(alone, bodies, strict=True)
+    )
 
 
 def test_the_answer_to_an_item_does_not_depend_on_its_company(text_model):
@@ -182,7 +222,9 @@ def test_rows_of_embeddings_do_not_depend_on_their_company(digits, sample):
     """Matrix products of other shapes round otherwise, so rows are classified one at a time."""
     rows = np.asarray(sample.X_test, np.float64)
     with served([open_model(digits)], limits=Limits(items=len(rows))) as client:
-        assert told(client.post(embeddings=rows.tolist(), probabilities=True)) == exactly(dppl.load(digits), rows)
+        assert told(
+            client.post(embeddings=rows.tolist(), probabilities=True)
+        ) == exactly(dppl.load(digits), rows)
 
 
 def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters):
@@ -191,30 +233,48 @@ def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters)
     assert np.asarray(rows).tolist() == text_model.encoder.encode(["abc"]).tolist()
 
 
-def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_classes(digits, sample):
-    model, rows = dppl.load(digits), np.asarray(sample.X_test[:40], np.float64)
-    confidence, near = model.predict_proba(rows).max(axis=1), model.similarity(rows)
-    sure, close = np.median(confidence), np.quantile(near, 0.25)
+def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_classes(
+    digits, sample
+):
+    model = dppl.load(digits)
+    rows = np.asarray(sample.X_test[:40], np.float64)
+    confidence = model.predict_proba(rows).max(axis=1)
+    near = model.similarity(rows)
+    sure = np.median(confidence)
+    close = np.quantile(near, 0.25)
     labels = model.predict(rows, min_confidence=sure, min_similarity=close).tolist()
     far = near < close
     reasons = [
-        "none of these classes" if f else "not sure" if c < sure else None for f, c in zip(far, confidence, strict=True)
+        "none of these classes" if f else "not sure" if c < sure else None
+        for f, c in zip(far, confidence, strict=True)
     ]
     asked = {"embeddings": rows.tolist(), "top": 1}
     with served([open_model(digits)]) as client:
-        by_request = client.post(**asked, min_confidence=sure, min_similarity=close).json()["predictions"]
+        by_request = client.post(
+            **asked, min_confidence=sure, min_similarity=close
+        ).json()["predictions"]
         always = client.post(**asked).json()["predictions"]
     with served([open_model(digits, least=Least(sure, close))]) as client:
         by_service = client.post(**asked).json()["predictions"]
-        other = client.post(**asked, min_confidence=0, min_similarity=-1).json()["predictions"]
+        other = client.post(**asked, min_confidence=0, min_similarity=-1).json()[
+            "predictions"
+        ]
         about = client.get("/model").json()
     assert by_request == by_service
     assert [one["label"] for one in by_service] == labels
     assert [one["reason"] for one in by_service] == reasons
     assert {"none of these classes", "not sure", None} == set(reasons)
-    assert [len(one["top"]) for one in by_service] == [3 if label is None else 1 for label in labels]
-    assert [one["similarity"] for one in by_service] == [model.similarity(row[None])[0] for row in rows]
-    assert [one["label"] for one in other] == [one["label"] for one in always] == model.predict(rows).tolist()
+    assert [len(one["top"]) for one in by_service] == [
+        3 if label is None else 1 for label in labels
+    ]
+    assert [one["similarity"] for one in by_service] == [
+        model.similarity(row[None])[0] for row in rows
+    ]
+    assert (
+        [one["label"] for one in other]
+        == [one["label"] for one in always]
+        == model.predict(rows).tolist()
+    )
     assert {one["similarity"] for one in always} == {None}
     assert (about["min_confidence"], about["min_similarity"]) == (sure, close)
 
@@ -227,8 +287,12 @@ def test_a_model_without_similarities_says_so(digits, sample):
 
 
 def test_a_model_of_several_labels_requires_nothing_of_one(sample, tmp_path):
-    model = dppl.MultiLabelPrototypes(dppl.GaussianDP(2.0), sample.classes, random_state=0)
-    model.fit(sample.X, sample.y[:, None].tolist()).save(tmp_path / "several.safetensors")
+    model = dppl.MultiLabelPrototypes(
+        dppl.GaussianDP(2.0), sample.classes, random_state=0
+    )
+    model.fit(sample.X, sample.y[:, None].tolist()).save(
+        tmp_path / "several.safetensors"
+    )
     with pytest.raises(ParameterError, match="one label a record"):
         open_model(tmp_path / "several.safetensors", least=Least(0.5))
     row = sample.X_test[0].tolist()

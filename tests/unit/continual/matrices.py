@@ -5,7 +5,8 @@ import numpy as np
 
 def matrix(factor):
     """Return the matrix, shape (n_tasks, n_tasks)."""
-    whole, bins = np.zeros((len(factor.rows),) * 2, np.int64), []
+    whole = np.zeros((len(factor.rows),) * 2, np.int64)
+    bins = []
     for task, row in enumerate(factor.rows):
         for weight, members in zip(row.weights.tolist(), bins, strict=True):
             whole[task, members] = weight

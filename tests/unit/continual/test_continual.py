@@ -52,13 +52,17 @@ def learn(tasks, model=None, **options):
 
 @each_rule
 @pytest.mark.parametrize(
-    "options", [{}, {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}], ids=["", "mapped"]
+    "options",
+    [{}, {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}],
+    ids=["", "mapped"],
 )
 def test_one_task_is_mean_prototypes_bit_for_bit(accumulate, options):
     X, y = records()
     mean = MeanPrototypes(QUARTER, CLASSES, random_state=7, **options).fit(X, named(y))
     for fit in ("fit", "partial_fit"):
-        model = getattr(make(accumulate=accumulate, random_state=7, **options), fit)(X, named(y))
+        model = getattr(make(accumulate=accumulate, random_state=7, **options), fit)(
+            X, named(y)
+        )
         assert model.prototypes_.tobytes() == mean.prototypes_.tobytes()
         assert (model.decision_function(X) == mean.decision_function(X)).all()
         assert model.guarantee_.mu == mean.guarantee_.mu
@@ -69,7 +73,10 @@ def test_one_task_is_mean_prototypes_bit_for_bit(accumulate, options):
 def test_without_noise_neither_the_split_nor_its_order_matters(accumulate):
     X, y = records(60)
     for make_stream in (class_incremental, shuffled):
-        tasks = [(X[task.rows], named(y[task.rows])) for task in make_stream(y, [0, 1, 2], 3, seed=0)]
+        tasks = [
+            (X[task.rows], named(y[task.rows]))
+            for task in make_stream(y, [0, 1, 2], 3, seed=0)
+        ]
         whole, parts, reverse = (
             learn(order, budget=GaussianDP(1e5), accumulate=accumulate)
             for order in ([(X, named(y))], tasks, tasks[::-1])
@@ -84,31 +91,45 @@ def test_published_sums_add_up_and_the_noise_of_no_two_tasks_is_the_same():
     one, two = (learn(n * [empty], accumulate="sum").prototypes_ for n in (1, 2))
     assert not np.isclose(two, 2 * one).any()
     tasks = stream()
-    assert np.allclose(learn(tasks, accumulate="sum").prototypes_, learn(tasks).released_.total)
+    assert np.allclose(
+        learn(tasks, accumulate="sum").prototypes_, learn(tasks).released_.total
+    )
 
 
 def test_weights_are_right_whether_a_class_is_in_one_task_or_in_all():
     """The loss of either world is far below what the wrong rule loses."""
-    n_classes, dim, n_tasks = 30, 64, 30
+    n_classes = 30
+    dim = 64
+    n_tasks = 30
     # Another seed than that of the noise, which would draw the centres again.
     rng = np.random.default_rng(5)
-    centers, y = rng.normal(size=(n_classes, dim)), rng.integers(n_classes, size=3000)
+    centers = rng.normal(size=(n_classes, dim))
+    y = rng.integers(n_classes, size=3000)
     X = 0.6 * centers[y] + rng.normal(size=(len(y), dim))
     accuracy = {}
     for make_stream in (class_incremental, shuffled):
-        tasks = [(X[task.rows], y[task.rows]) for task in make_stream(y, range(n_classes), n_tasks, seed=1)]
+        tasks = [
+            (X[task.rows], y[task.rows])
+            for task in make_stream(y, range(n_classes), n_tasks, seed=1)
+        ]
         for rule in RULES:
-            model = learn(tasks, budget=GaussianDP(0.2), classes=range(n_classes), accumulate=rule)
+            model = learn(
+                tasks, budget=GaussianDP(0.2), classes=range(n_classes), accumulate=rule
+            )
             accuracy[make_stream, rule] = model.score(X, y)
-    # The published sums are as good as one task with sqrt(30) times the noise, whatever the stream.
-    assert accuracy[class_incremental, "sum"] == pytest.approx(accuracy[shuffled, "sum"], abs=0.03)
+    # The published sums are as good as one task with sqrt(30) times the noise, whatever
+    # the stream.
+    assert accuracy[class_incremental, "sum"] == pytest.approx(
+        accuracy[shuffled, "sum"], abs=0.03
+    )
     assert 0.1 < accuracy[shuffled, "sum"] < 0.4
     assert accuracy[class_incremental, "weighted"] > 0.8
     assert accuracy[shuffled, "weighted"] > accuracy[shuffled, "sum"] - 0.02
 
 
 def test_evidence_of_noise_stays_low_over_many_tasks_and_that_of_a_signal_does_not():
-    rng, variance = np.random.default_rng(0), np.ones(2000)
+    rng = np.random.default_rng(0)
+    variance = np.ones(2000)
     noise = rng.normal(size=(2000, 50))
     weights, evidence = _sums.presence(noise, variance)
     assert weights.mean() < 0.02
@@ -161,14 +182,25 @@ def test_a_task_that_does_not_continue_the_earlier_ones_is_refused():
 
 def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch):
     kind = BY_NAME["ContinualPrototypes add-remove"]
-    case = [(np.ones((2, DIM)), ["a", "a"]), (np.zeros((0, DIM)), []), (np.zeros((0, DIM)), [])], 2, np.ones(DIM), "b"
+    case = (
+        [
+            (np.ones((2, DIM)), ["a", "a"]),
+            (np.zeros((0, DIM)), []),
+            (np.zeros((0, DIM)), []),
+        ],
+        2,
+        np.ones(DIM),
+        "b",
+    )
     replay(kind, *case)
     whole = ContinualPrototypes.learn
 
     def learn(self, measure, setting):
         whole(self, measure, setting)
         codes = measure._counter.records.codes
-        self.released_.n_sums[:] -= np.bincount(codes[codes >= 0], minlength=len(CLASSES)) == 0
+        self.released_.n_sums[:] -= (
+            np.bincount(codes[codes >= 0], minlength=len(CLASSES)) == 0
+        )
 
     monkeypatch.setattr(ContinualPrototypes, "learn", learn)
     with pytest.raises(AssertionError):
@@ -178,7 +210,9 @@ def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch)
 def test_public_rows_are_read_once(tmp_path):
     public = np.random.default_rng(3).normal(size=(9, DIM)) + 1
     first, _, third = stream()
-    model = make(lattice=LatticeOptions(center="public"), public=PublicData(public)).partial_fit(*first)
+    model = make(
+        lattice=LatticeOptions(center="public"), public=PublicData(public)
+    ).partial_fit(*first)
     model.partial_fit(*third)
     assert "the public rows" in model.guarantee_.public_inputs
     model.save(tmp_path / "m.safetensors")
@@ -188,10 +222,19 @@ def test_public_rows_are_read_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_tasks": [0]}, {"n_sums": [4, 0, 0]}, {"n_sums": [-1, 0, 0]}, {"n_tasks": [1, 1]}]
+    "wrong",
+    [
+        {"n_tasks": [0]},
+        {"n_sums": [4, 0, 0]},
+        {"n_sums": [-1, 0, 0]},
+        {"n_tasks": [1, 1]},
+    ],
 )
-def test_a_file_whose_numbers_of_tasks_contradict_each_other_is_refused(wrong, tmp_path, monkeypatch):
-    model, whole = learn(stream()), ReleasedSums.to_tensors
+def test_a_file_whose_numbers_of_tasks_contradict_each_other_is_refused(
+    wrong, tmp_path, monkeypatch
+):
+    model = learn(stream())
+    whole = ReleasedSums.to_tensors
     arrays = {name: np.array(value, np.int64) for name, value in wrong.items()}
     monkeypatch.setattr(ReleasedSums, "to_tensors", lambda self: whole(self) | arrays)
     model.save(tmp_path / "m.safetensors")
@@ -206,7 +249,10 @@ def test_the_model_of_a_search_does_not_go_on(tmp_path):
     """Its statement is of a search, which that of one more task would replace."""
     X, y = records(90)
     search = dppl.PrivateSearch(
-        make(dppl.ApproxDP(2.0, 1e-6)), {"accumulate": list(RULES)}, mean_runs=2, random_state=0
+        make(dppl.ApproxDP(2.0, 1e-6)),
+        {"accumulate": list(RULES)},
+        mean_runs=2,
+        random_state=0,
     ).fit(X, named(y))
     search.save(tmp_path / "m.safetensors")
     again = dppl.load(tmp_path / "m.safetensors")
@@ -223,7 +269,9 @@ def test_the_model_of_a_search_does_not_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [list, lambda names: np.array(names, "<U9")])
-def test_a_class_list_that_was_changed_in_place_is_refused_before_anything_is_paid(kind, tmp_path):
+def test_a_class_list_that_was_changed_in_place_is_refused_before_anything_is_paid(
+    kind, tmp_path
+):
     classes = kind(CLASSES)
     model = learn(stream(2)[:1], classes=classes)
     content = model.to_bytes()
@@ -236,7 +284,9 @@ def test_a_class_list_that_was_changed_in_place_is_refused_before_anything_is_pa
 
 
 @pytest.mark.parametrize(
-    "X", [np.arange(137.0), [], [["Jane"] * DIM] * 2, {0: 1}], ids=["1d", "empty", "texts", "dict"]
+    "X",
+    [np.arange(137.0), [], [["Jane"] * DIM] * 2, {0: 1}],
+    ids=["1d", "empty", "texts", "dict"],
 )
 def test_wrong_rows_of_a_later_task_get_the_messages_of_the_first(X):
     said = []

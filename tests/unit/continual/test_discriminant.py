@@ -17,7 +17,8 @@ from dppl.prototypes._shared import unit_directions
 from laws.recipes import CLASSES, DIM
 from unit.continual import matrices
 
-N_CLASSES, WIDE = 12, 32
+N_CLASSES = 12
+WIDE = 32
 CERTAIN = np.full(N_CLASSES, 100.0)
 # Classes differ along the first axes, along which records scatter most, too.
 SPECTRUM = 2.0 ** -np.arange(WIDE / 4, step=0.25)
@@ -28,9 +29,11 @@ def world(n=1500, seed=3):
     rng = np.random.default_rng(seed)
     shares = np.arange(1, N_CLASSES + 1) ** 1.5
     centers = rng.normal(size=(N_CLASSES, WIDE)) * np.sqrt(SPECTRUM)
-    y, y_test = rng.choice(N_CLASSES, n, p=shares / shares.sum()), np.repeat(np.arange(N_CLASSES), 60)
+    y = rng.choice(N_CLASSES, n, p=shares / shares.sum())
+    y_test = np.repeat(np.arange(N_CLASSES), 60)
     X, X_test = (
-        1.2 * centers[codes] + rng.normal(size=(len(codes), WIDE)) * np.sqrt(SPECTRUM) for codes in (y, y_test)
+        1.2 * centers[codes] + rng.normal(size=(len(codes), WIDE)) * np.sqrt(SPECTRUM)
+        for codes in (y, y_test)
     )
     return X, y, X_test, y_test, rng.normal(size=(800, WIDE)) * np.sqrt(SPECTRUM)
 
@@ -39,7 +42,9 @@ def learn(kind, make_stream, n_tasks, mu, seed, public=None):
     X, y, X_test, y_test, _ = world()
     model = kind(GaussianDP(mu), range(N_CLASSES), random_state=seed)
     for task in make_stream(y, range(N_CLASSES), n_tasks, seed=1):
-        model.set_params(public=PublicData(public)).partial_fit(X[task.rows], y[task.rows])
+        model.set_params(public=PublicData(public)).partial_fit(
+            X[task.rows], y[task.rows]
+        )
     return model.score(X_test, y_test)
 
 
@@ -59,14 +64,17 @@ def test_it_is_more_accurate_than_the_cosine_of_the_same_sums(make_stream, mu):
 def learn_both(n_classes, mu, seed):
     """Return what the discriminant without public rows scores more than cosines with the very same sums.
 
-    40 classes of up to five times as many records as others, in shuffled tasks, and so much noise that a good part of
-    all sums could be noise alone.
+    40 classes of up to five times as many records as others, in shuffled tasks, and so
+    much noise that a good part of all sums could be noise alone.
     """
     rng = np.random.default_rng(5)
     sizes = np.arange(10, 50.0)
     centers = 0.9 * rng.normal(size=(40, 192))
-    y, y_test = rng.choice(40, 4000, p=sizes / sizes.sum()), np.repeat(np.arange(40), 25)
-    X, X_test = (centers[codes] + rng.normal(size=(len(codes), 192)) for codes in (y, y_test))
+    y = rng.choice(40, 4000, p=sizes / sizes.sum())
+    y_test = np.repeat(np.arange(40), 25)
+    X, X_test = (
+        centers[codes] + rng.normal(size=(len(codes), 192)) for codes in (y, y_test)
+    )
     model = ContinualDiscriminant(GaussianDP(mu), range(n_classes), random_state=seed)
     for task in shuffled(y, range(40), 6, seed):
         model.partial_fit(X[task.rows], y[task.rows])
@@ -75,8 +83,12 @@ def learn_both(n_classes, mu, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_classes", "mu"), [(40, 0.15), (40, 0.3), (40, 0.4), (80, 0.3)])
-def test_without_public_rows_it_is_not_behind_the_cosine_of_the_same_sums(n_classes, mu):
+@pytest.mark.parametrize(
+    ("n_classes", "mu"), [(40, 0.15), (40, 0.3), (40, 0.4), (80, 0.3)]
+)
+def test_without_public_rows_it_is_not_behind_the_cosine_of_the_same_sums(
+    n_classes, mu
+):
     """Means of four seeded fits: a class that may hold no record is told from others only as far as it can be.
 
     Such a mean varies by 0.002 with the seeds.
@@ -102,12 +114,15 @@ def test_how_many_records_a_class_has_decides_nothing_without_noise():
     sums = rng.normal(size=(5, 16))
     sizes = 10.0 ** np.arange(5)
     rare = weights(sums * sizes[:, None], np.full(5, 1e-9), CERTAIN[:5], None)
-    assert np.allclose(rare, weights(sums, np.full(5, 1e-12), CERTAIN[:5], None), rtol=1e-4)
+    assert np.allclose(
+        rare, weights(sums, np.full(5, 1e-12), CERTAIN[:5], None), rtol=1e-4
+    )
 
 
 def test_the_axes_may_be_turned():
     rng = np.random.default_rng(1)
-    sums, variances = rng.normal(size=(6, 16)) * 3, rng.uniform(0.5, 2, 6)
+    sums = rng.normal(size=(6, 16)) * 3
+    variances = rng.uniform(0.5, 2, 6)
     turn, _ = np.linalg.qr(rng.normal(size=(16, 16)))
     turn = turn.astype(np.float32)
     spectrum = 2.0 ** -np.arange(16)
@@ -119,14 +134,18 @@ def test_the_axes_may_be_turned():
         atol=1e-5,
     )
     assert not np.allclose(
-        weights(sums, variances, CERTAIN[:6], axes), weights(sums, variances, CERTAIN[:6], None), rtol=0.1
+        weights(sums, variances, CERTAIN[:6], axes),
+        weights(sums, variances, CERTAIN[:6], None),
+        rtol=0.1,
     )
 
 
 @pytest.mark.parametrize("public", [False, True])
 def test_a_class_of_noise_alone_gets_short_weights(public, monkeypatch):
     """Means of a hundred draws; they are twice as long if every class is taken for one that exists."""
-    axes = Axes(np.eye(256, dtype=np.float32), np.full(256, 1 / 256)) if public else None
+    axes = (
+        Axes(np.eye(256, dtype=np.float32), np.full(256, 1 / 256)) if public else None
+    )
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(100, 8, 256))
     signal = np.zeros((8, 256))
@@ -139,7 +158,9 @@ def test_a_class_of_noise_alone_gets_short_weights(public, monkeypatch):
 
     assert lengths()[4:].max() < 1.3
     assert lengths()[:4].min() > 0.9
-    monkeypatch.setattr(_sums, "evidence_of", lambda sums, variances: np.full(len(sums), 100.0))
+    monkeypatch.setattr(
+        _sums, "evidence_of", lambda sums, variances: np.full(len(sums), 100.0)
+    )
     assert lengths()[4:].min() > 2
 
 
@@ -150,7 +171,9 @@ def test_axes_are_those_of_public_rows_as_the_lattice_maps_them():
     features = lattice.features(public)
     along = np.square(features @ axes.directions).sum(axis=0)
     assert axes.spectrum.sum() == pytest.approx(1)
-    assert np.allclose(axes.spectrum, (along + 1 / WIDE) / (along.sum() + 1), rtol=1e-3, atol=1e-7)
+    assert np.allclose(
+        axes.spectrum, (along + 1 / WIDE) / (along.sum() + 1), rtol=1e-3, atol=1e-7
+    )
     assert np.allclose(axes.directions.T @ axes.directions, np.eye(WIDE), atol=1e-5)
     nothing = Axes.of(lattice, np.zeros((3, WIDE)))
     assert np.allclose(nothing.spectrum, 1 / WIDE)
@@ -158,12 +181,18 @@ def test_axes_are_those_of_public_rows_as_the_lattice_maps_them():
 
 def test_one_sum_for_each_class_with_its_noise():
     rng = np.random.default_rng(4)
-    n_classes, dim, n_tasks = 40, 64, 9
+    n_classes = 40
+    dim = 64
+    n_tasks = 9
     signal = 30 * rng.normal(size=(n_classes, dim))
     once, spread = (ReleasedSums.none(n_classes, dim) for _ in range(2))
     for task in range(n_tasks):
         z = rng.normal(size=(n_classes, dim))
-        once = once.added(np.arange(n_classes), z + (np.arange(n_classes) % n_tasks == task)[:, None] * signal, 1.0)
+        once = once.added(
+            np.arange(n_classes),
+            z + (np.arange(n_classes) % n_tasks == task)[:, None] * signal,
+            1.0,
+        )
         spread = spread.added(np.arange(n_classes), 0.2 * z + signal / 100, 0.04)
     sums, variances, _ = once.weighted(1.0)
     # Tasks of noise alone get small weights, and so count as a small part of a task.
@@ -181,13 +210,17 @@ def test_one_sum_for_each_class_with_its_noise():
 def test_the_variance_of_correlated_noise(n_tasks):
     for kind, apart in (("tree", 1e-9), ("toeplitz", 0.02)):
         factor = _factors.factor(kind, n_tasks)
-        told = [factor.squared_norm * _factors.prefix_variance(kind, t) for t in range(1, n_tasks + 1)]
+        told = [
+            factor.squared_norm * _factors.prefix_variance(kind, t)
+            for t in range(1, n_tasks + 1)
+        ]
         assert np.allclose(matrices.variances(factor), told, rtol=apart)
 
 
 def test_a_loaded_model_goes_on_with_its_axes(tmp_path):
     X, y, X_test, _, public = world()
-    kept, path = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES), random_state=0), tmp_path / "m.safetensors"
+    kept = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES), random_state=0)
+    path = tmp_path / "m.safetensors"
     kept.set_params(public=PublicData(public)).partial_fit(X[:700], y[:700])
     kept.save(path)
     again = dppl.load(path)
@@ -201,7 +234,9 @@ def test_a_loaded_model_goes_on_with_its_axes(tmp_path):
 
 def test_a_file_with_axes_of_another_width_is_refused(tmp_path, monkeypatch):
     X, y, *_, public = world()
-    model = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES), public=PublicData(public)).partial_fit(X, y)
+    model = ContinualDiscriminant(
+        GaussianDP(0.5), range(N_CLASSES), public=PublicData(public)
+    ).partial_fit(X, y)
     model.axes_ = Axes(np.eye(WIDE - 1, dtype=np.float32), model.axes_.spectrum)
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError, match="axes do not fit"):

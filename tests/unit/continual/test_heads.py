@@ -13,7 +13,8 @@ from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.prototypes import LinearProbe
 
 BUDGET = GaussianDP(1.0)
-N_CLASSES, DIM = 6, 8
+N_CLASSES = 6
+DIM = 8
 RNG = np.random.default_rng(5)
 CENTERS = 2 * RNG.normal(size=(N_CLASSES, DIM))
 Y = RNG.integers(N_CLASSES, size=900)
@@ -24,9 +25,17 @@ QUIET = GaussianDP(1e5)
 
 
 def learn(estimator, tasks=TASKS, **options):
-    model = estimator(options.pop("budget", BUDGET), range(N_CLASSES), **({"random_state": 0} | options))
+    model = estimator(
+        options.pop("budget", BUDGET),
+        range(N_CLASSES),
+        **({"random_state": 0} | options),
+    )
     for number, task in enumerate(tasks):
-        given = np.concatenate(tasks[: number + 1]) if estimator.takes_earlier_records else task
+        given = (
+            np.concatenate(tasks[: number + 1])
+            if estimator.takes_earlier_records
+            else task
+        )
         model.partial_fit(X[given], Y[given])
     return model
 
@@ -39,7 +48,10 @@ def seeds(n_tasks):
 
 
 HEADS = {
-    "probe": ({"head_options": {"steps": 7, "clip": 0.5}}, lambda **more: LinearProbe(steps=7, clip=0.5, **more)),
+    "probe": (
+        {"head_options": {"steps": 7, "clip": 0.5}},
+        lambda **more: LinearProbe(steps=7, clip=0.5, **more),
+    ),
     "softmax": ({"head": "softmax"}, SoftmaxPrototypes),
 }
 
@@ -50,12 +62,19 @@ def test_heads_are_those_of_their_method_and_the_largest_logit_wins(head):
     model = learn(ContinualEnsemble, scores="largest", **options)
     scores = []
     for number, (task, seed) in enumerate(zip(TASKS, seeds(3), strict=True)):
-        alone = method(budget=BUDGET, classes=range(N_CLASSES), random_state=seed).fit(X[task], Y[task])
+        alone = method(budget=BUDGET, classes=range(N_CLASSES), random_state=seed).fit(
+            X[task], Y[task]
+        )
         assert (model.coef_[:, number] == alone.coef_).all()
-        assert model.centers_ is None or (model.centers_[:, number] == alone.lattice_.center).all()
+        assert (
+            model.centers_ is None
+            or (model.centers_[:, number] == alone.lattice_.center).all()
+        )
         assert model.guarantee_.mu == alone.guarantee_.mu
         scores.append(alone.decision_function(X))
-    assert np.allclose(model.decision_function(X), np.max(scores, axis=0), rtol=1e-4, atol=1e-5)
+    assert np.allclose(
+        model.decision_function(X), np.max(scores, axis=0), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_normalised_scores_are_those_of_the_formula_and_know_no_scale():
@@ -72,7 +91,9 @@ def test_normalised_scores_are_those_of_the_formula_and_know_no_scale():
     for scores in (model, published):
         before = scores.decision_function(X)
         scores.coef_[:, 1] *= 50
-        assert np.allclose(scores.decision_function(X), before, atol=1e-5) == (scores is model)
+        assert np.allclose(scores.decision_function(X), before, atol=1e-5) == (
+            scores is model
+        )
 
 
 def test_earlier_heads_stay_as_they_are():
@@ -81,13 +102,17 @@ def test_earlier_heads_stay_as_they_are():
     assert (whole[:, :2] == learn(ContinualEnsemble, TASKS[:2]).coef_).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"scores": "largest"}], ids=["normalised", "largest"])
+@pytest.mark.parametrize(
+    "options", [{}, {"scores": "largest"}], ids=["normalised", "largest"]
+)
 def test_an_ensemble_remembers_and_a_naive_head_forgets(options):
     first = TASKS[0]
     ensemble = learn(ContinualEnsemble, budget=QUIET, **options)
     assert ensemble.score(X, Y) > 0.7
     assert ensemble.score(X[first], Y[first]) > 0.7
-    assert learn(NaiveContinual, TASKS[:1], budget=QUIET).score(X[first], Y[first]) > 0.9
+    assert (
+        learn(NaiveContinual, TASKS[:1], budget=QUIET).score(X[first], Y[first]) > 0.9
+    )
     assert learn(NaiveContinual, budget=QUIET).score(X[first], Y[first]) < 0.5
     assert learn(FullDataContinual, budget=QUIET).score(X[first], Y[first]) > 0.8
 
@@ -114,16 +139,23 @@ def test_options_that_a_head_does_not_take_are_refused(options, words):
 
 def test_a_naive_head_goes_on_from_the_earlier_weights():
     nothing = np.zeros(0, int)
-    one, kept = (learn(NaiveContinual, [TASKS[0], *more], budget=QUIET) for more in ([], [nothing, nothing]))
+    one, kept = (
+        learn(NaiveContinual, [TASKS[0], *more], budget=QUIET)
+        for more in ([], [nothing, nothing])
+    )
     assert np.allclose(kept.coef_, one.coef_, atol=0.05 * np.abs(one.coef_).max())
-    alone = LinearProbe(BUDGET, range(N_CLASSES), random_state=0).fit(X[TASKS[0]], Y[TASKS[0]])
+    alone = LinearProbe(BUDGET, range(N_CLASSES), random_state=0).fit(
+        X[TASKS[0]], Y[TASKS[0]]
+    )
     assert (learn(NaiveContinual, TASKS[:1]).coef_ == alone.coef_).all()
 
 
 def test_the_head_of_all_data_is_a_probe_of_all_records_so_far():
     model = learn(FullDataContinual)
     so_far = np.concatenate(TASKS)
-    alone = LinearProbe(BUDGET, range(N_CLASSES), random_state=seeds(3)[2]).fit(X[so_far], Y[so_far])
+    alone = LinearProbe(BUDGET, range(N_CLASSES), random_state=seeds(3)[2]).fit(
+        X[so_far], Y[so_far]
+    )
     assert (model.coef_ == alone.coef_).all()
     assert (model.predict(X) == alone.predict(X)).all()
 
@@ -138,12 +170,15 @@ def test_all_data_costs_the_root_of_the_number_of_tasks_and_says_so(budget, tmp_
         assert guarantee.mu == pytest.approx(np.sqrt(number) * one, rel=1e-12)
         assert account.spent()["mu"] == pytest.approx(guarantee.mu, rel=1e-12)
     assert type(guarantee.budget) is type(budget)
-    assert guarantee.budget.gaussian_allowance().mu == pytest.approx(guarantee.mu, rel=1e-6)
+    assert guarantee.budget.gaussian_allowance().mu == pytest.approx(
+        guarantee.mu, rel=1e-6
+    )
     assert f"(mu = {rounded_up(guarantee.mu, 4)}). " in str(guarantee)
     said = " ".join(str(guarantee).split())
     assert "160 times" in said
     assert (
-        "one record is added to or removed from the records of one task, which all later tasks are given again" in said
+        "one record is added to or removed from the records of one task, which all later tasks are given again"
+        in said
     )
     assert guarantee.unit == "one record"
     with pytest.raises(ParameterError, match="shares no record"):

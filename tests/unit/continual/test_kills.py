@@ -13,8 +13,8 @@ from dppl import Ledger
 
 KILLS = 20
 
-# Forks a child for each attempt, so that everything is imported once. A child goes on where the files say it can, and
-# writes down every draw before it is made.
+# Forks a child for each attempt, so that everything is imported once. A child goes on
+# where the files say it can, and writes down every draw before it is made.
 STREAM = """
 import json, os, random, signal, sys, time
 import numpy as np
@@ -106,21 +106,41 @@ print(json.dumps(killed))
 def unpaid(folder):
     """Return the tasks that were drawn more often than they were paid for."""
     draws = Counter((folder / "draws").read_text().split())
-    charges = Counter(charge["partition"] for charge in Ledger(folder / "ledger.db", "stream").releases())
-    return [number for number, times in draws.items() if charges[f"task {number}"] < times]
+    charges = Counter(
+        charge["partition"]
+        for charge in Ledger(folder / "ledger.db", "stream").releases()
+    )
+    return [
+        number for number, times in draws.items() if charges[f"task {number}"] < times
+    ]
 
 
 def tensors_of(folder):
     """Return what the model of a folder released, byte for byte; its statement names the entries of its ledger."""
-    return {name: tensor.tobytes() for name, tensor in dppl.load(folder / "model.safetensors")._tensors().items()}
+    return {
+        name: tensor.tobytes()
+        for name, tensor in dppl.load(folder / "model.safetensors")._tensors().items()
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_streams_that_are_killed_at_random_are_paid_for_and_end_as_if_they_had_not_been(tmp_path):
-    # Forking with idle BLAS threads is what this test wants; from 3.12 on Python warns of it.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", STREAM, str(KILLS)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+def test_streams_that_are_killed_at_random_are_paid_for_and_end_as_if_they_had_not_been(
+    tmp_path,
+):
+    # Forking with idle BLAS threads is what this test wants; from 3.12 on Python warns
+    # of it.
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        STREAM,
+        str(KILLS),
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     for whole, *killed in json.loads(done.stdout).values():
         for folder in killed:

@@ -35,12 +35,16 @@ EMPTY = np.zeros((0, DIM)), []
 
 
 def make(kind, budget=QUARTER, **options):
-    return ContinualPrototypes(budget, CLASSES, noise=kind, **({"random_state": 0, "max_tasks": T} | options))
+    return ContinualPrototypes(
+        budget, CLASSES, noise=kind, **({"random_state": 0, "max_tasks": T} | options)
+    )
 
 
 def records(seed=0, n=9):
     y = np.arange(n) % len(CLASSES)
-    return np.random.default_rng(seed).normal(size=(n, DIM)) + 3 * np.eye(3, DIM)[y], np.array(CLASSES)[y]
+    return np.random.default_rng(seed).normal(size=(n, DIM)) + 3 * np.eye(3, DIM)[
+        y
+    ], np.array(CLASSES)[y]
 
 
 def learn(stream, kind, state, model=None, **options):
@@ -55,14 +59,18 @@ def learn(stream, kind, state, model=None, **options):
 
 @each_kind
 @pytest.mark.parametrize("n_tasks", [1, 2, 7, 8, 100, 257])
-def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_exact(kind, n_tasks):
+def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_exact(
+    kind, n_tasks
+):
     planned = factor(kind, n_tasks)
     matrix = matrices.matrix(planned)
     assert matrix.shape == (n_tasks, n_tasks)
     assert not np.triu(matrix, 1).any()
     assert (np.diag(matrix) == planned.rows[0].own).all()
     assert matrix.min() >= 0
-    assert planned.squared_norm == max(sum(value**2 for value in column) for column in matrix.T.tolist())
+    assert planned.squared_norm == max(
+        sum(value**2 for value in column) for column in matrix.T.tolist()
+    )
 
 
 def test_the_rows_of_the_tree_are_the_nodes_of_the_binary_mechanism():
@@ -82,21 +90,30 @@ def test_the_rows_of_toeplitz_are_the_square_root_of_prefix_sums_up_to_a_twentie
         assert np.abs(matrix[t, : t + 1] - wanted).max() <= 0.5 + 0.05 * wanted.max()
         assert (np.abs(matrix[t, : t + 1] - wanted) <= 0.5 + 0.054 * wanted).all()
     # Young tasks have bins of their own.
-    assert matrix[299, 290:].tolist() == [round(4096 * exact[k]) for k in range(9, -1, -1)]
+    assert matrix[299, 290:].tolist() == [
+        round(4096 * exact[k]) for k in range(9, -1, -1)
+    ]
 
 
-# Of dense Toeplitz strategies jax-privacy 2.0.0 gives these coefficients (toeplitz.optimal_max_error_strategy_coefs),
-# and these squared errors, the largest of all prefixes, for 10, 100 and 1,000 tasks (per_query_error times
-# sensitivity_squared).
+# Of dense Toeplitz strategies jax-privacy 2.0.0 gives these coefficients
+# (toeplitz.optimal_max_error_strategy_coefs), and these squared errors, the largest of
+# all prefixes, for 10, 100 and 1,000 tasks (per_query_error times sensitivity_squared).
 ORACLE = [1.0, 0.5, 0.375, 0.3125, 0.2734375, 0.24609375, 0.2255859375, 0.20947265625]
 ORACLE_LOSS = {10: 3.208913, 100: 6.407744, 1000: 10.660245}
 
 
 def test_coefficients_and_errors_are_those_of_an_oracle():
-    assert (matrices.matrix(factor("toeplitz", 8))[-1, ::-1] / 4096 == np.round(4096 * np.array(ORACLE)) / 4096).all()
+    assert (
+        matrices.matrix(factor("toeplitz", 8))[-1, ::-1] / 4096
+        == np.round(4096 * np.array(ORACLE)) / 4096
+    ).all()
     for n_tasks, loss in ORACLE_LOSS.items():
         # Bins cost 3.3 % of variance at most.
-        assert loss * (1 - 1e-6) <= matrices.variances(factor("toeplitz", n_tasks)).max() <= loss * 1.033
+        assert (
+            loss * (1 - 1e-6)
+            <= matrices.variances(factor("toeplitz", n_tasks)).max()
+            <= loss * 1.033
+        )
 
 
 WORST = {("tree", 10): 12, ("tree", 100): 42, ("tree", 1000): 90}
@@ -105,8 +122,13 @@ WORST |= {("toeplitz", 10): 3.209, ("toeplitz", 100): 6.497, ("toeplitz", 1000):
 
 @pytest.mark.parametrize(("kind", "n_tasks"), list(WORST))
 def test_the_stated_variances(kind, n_tasks):
-    assert matrices.variances(factor(kind, n_tasks)).max() == pytest.approx(WORST[kind, n_tasks], abs=5e-4)
-    assert max(len(row.weights) for row in factor(kind, n_tasks).rows) <= {"tree": 9, "toeplitz": 64}[kind]
+    assert matrices.variances(factor(kind, n_tasks)).max() == pytest.approx(
+        WORST[kind, n_tasks], abs=5e-4
+    )
+    assert (
+        max(len(row.weights) for row in factor(kind, n_tasks).rows)
+        <= {"tree": 9, "toeplitz": 64}[kind]
+    )
 
 
 def measured_variance(kind, n_tasks, dim=4000):
@@ -114,9 +136,12 @@ def measured_variance(kind, n_tasks, dim=4000):
     planned = factor(kind, n_tasks)
     single = RoundedGaussian.within(GaussianDP(0.01), Fraction(1))
     noise = RoundedGaussian.within(GaussianDP(0.01), Fraction(planned.squared_norm))
-    kept, total = BinSums(np.zeros((0, 1, dim), np.int64), np.zeros((0, 1, dim))), np.zeros((1, dim))
+    kept = BinSums(np.zeros((0, 1, dim), np.int64), np.zeros((0, 1, dim)))
+    total = np.zeros((1, dim))
     for row in planned.rows:
-        kept, estimate = kept.after(row, np.zeros((1, dim), np.int64), noise, randomness(None))
+        kept, estimate = kept.after(
+            row, np.zeros((1, dim), np.int64), noise, randomness(None)
+        )
         total += estimate
     return np.square(total).mean() / single.noise_std**2, math.sqrt(2 / dim)
 
@@ -131,7 +156,9 @@ def test_the_noise_has_the_variance_of_the_formula(kind, n_tasks, monkeypatch):
     whole = BinSums.after
 
     def undecoded(self, row, *others):
-        return whole(self, row, *others)[0], whole(self, replace(row, weights=0 * row.weights), *others)[1]
+        return whole(self, row, *others)[0], whole(
+            self, replace(row, weights=0 * row.weights), *others
+        )[1]
 
     monkeypatch.setattr(BinSums, "after", undecoded)
     measured, error = measured_variance(kind, n_tasks)
@@ -156,7 +183,9 @@ def test_without_noise_the_model_is_the_sum_of_all_tasks(kind, tmp_path):
 def test_classes_that_no_task_could_hold_are_never_predicted(kind, tmp_path):
     X, y = records()
     kept = y != "c"
-    model = make(kind).partial_fit(X[kept], y[kept], task_classes=["a", "b"], state=tmp_path / "state")
+    model = make(kind).partial_fit(
+        X[kept], y[kept], task_classes=["a", "b"], state=tmp_path / "state"
+    )
     assert (model.predict(-X) != "c").all()
     assert model.released_.n_sums.tolist() == [1, 1, 0]
 
@@ -167,7 +196,11 @@ def test_classes_that_no_task_could_hold_are_never_predicted(kind, tmp_path):
 def replay(stream, where, row, label, kind, folder, **options):
     """Hold a stream to the law of neighbours: a record more shows in all rows together by the stated cost at most."""
     X, y = stream[where]
-    more = [*stream[:where], (np.concatenate([X, row[None]]), [*y, label]), *stream[where + 1 :]]
+    more = [
+        *stream[:where],
+        (np.concatenate([X, row[None]]), [*y, label]),
+        *stream[where + 1 :],
+    ]
     options = {"unknown_labels": "ignore", **options}
     states = [folder / name for name in ("one", "other")]
     for state in states:
@@ -201,32 +234,54 @@ def streams(draw):
 @each_kind
 @given(data=st.data())
 @settings(max_examples=30)
-def test_a_record_in_any_task_moves_all_rows_by_the_stated_cost(kind, data, tmp_path_factory):
+def test_a_record_in_any_task_moves_all_rows_by_the_stated_cost(
+    kind, data, tmp_path_factory
+):
     stream = data.draw(streams())
     where = data.draw(st.integers(0, len(stream) - 1))
     label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
     budget = data.draw(st.sampled_from([QUARTER, GaussianDP(1.3), ApproxDP(2.0, 1e-6)]))
-    replay(stream, where, data.draw(rows(DIM)), label, kind, tmp_path_factory.mktemp("stream"), budget=budget)
+    replay(
+        stream,
+        where,
+        data.draw(rows(DIM)),
+        label,
+        kind,
+        tmp_path_factory.mktemp("stream"),
+        budget=budget,
+    )
 
 
 def forget_the_column_norm(patch):
     """Calibrate noise for the task alone."""
     whole = _factors.factor
-    patch.setattr(_factors, "factor", lambda *size: replace(whole(*size), squared_norm=whole(*size).rows[0].own ** 2))
+    patch.setattr(
+        _factors,
+        "factor",
+        lambda *size: replace(whole(*size), squared_norm=whole(*size).rows[0].own ** 2),
+    )
 
 
 def count_nodes_twice(patch):
     """Sum up earlier nodes once more."""
     whole = _factors.factor
     twice = lambda row: replace(row, weights=2 * row.weights)  # noqa: E731
-    patch.setattr(_factors, "factor", lambda *size: replace(whole(*size), rows=tuple(map(twice, whole(*size).rows))))
+    patch.setattr(
+        _factors,
+        "factor",
+        lambda *size: replace(whole(*size), rows=tuple(map(twice, whole(*size).rows))),
+    )
 
 
 def keep_what_was_summed(patch):
     """Part no node from those that it is in."""
     whole = _factors.factor
     never = lambda row: replace(row, weights=row.weights + row.own)  # noqa: E731
-    patch.setattr(_factors, "factor", lambda *size: replace(whole(*size), rows=tuple(map(never, whole(*size).rows))))
+    patch.setattr(
+        _factors,
+        "factor",
+        lambda *size: replace(whole(*size), rows=tuple(map(never, whole(*size).rows))),
+    )
 
 
 def estimate_from_true_sums(patch):
@@ -234,7 +289,9 @@ def estimate_from_true_sums(patch):
     whole = BinSums.after
 
     def after(self, row, sums, mechanism, source):
-        return whole(replace(self, noisy=self.exact.astype(float)), row, sums, mechanism, source)
+        return whole(
+            replace(self, noisy=self.exact.astype(float)), row, sums, mechanism, source
+        )
 
     patch.setattr(BinSums, "after", after)
 
@@ -250,7 +307,12 @@ def keep_the_state_in_the_model(patch):
 
 
 ALL = [EMPTY] * T
-FAULTS = [forget_the_column_norm, count_nodes_twice, keep_what_was_summed, estimate_from_true_sums]
+FAULTS = [
+    forget_the_column_norm,
+    count_nodes_twice,
+    keep_what_was_summed,
+    estimate_from_true_sums,
+]
 FAULTS += [keep_the_state_in_the_model, clip_nothing]
 
 
@@ -259,7 +321,8 @@ FAULTS += [keep_the_state_in_the_model, clip_nothing]
 @each_kind
 def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):
     case = ALL, 0, np.full(DIM, 1.2), "b", kind, tmp_path
-    # The first task is in the most rows; the rounding of the row leaves a part of its length unused.
+    # The first task is in the most rows; the rounding of the row leaves a part of its
+    # length unused.
     assert replay(*case) > Fraction(9, 10)
     fault(monkeypatch)
     with pytest.raises(AssertionError):
@@ -268,10 +331,13 @@ def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n_tasks"), [("tree", 8), ("toeplitz", 32)])
-def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_norm(kind, n_tasks, monkeypatch):
+def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_norm(
+    kind, n_tasks, monkeypatch
+):
     """In 150 audits of Gaussians bounds were 1.64 ± 0.08 at mu = 2, so the sound one fails with a chance below 1e-5.
 
-    Without the norm mu is 3.5 or 2.9, of which 2.9 is proved in the mean or 2.5, five deviations above the claim.
+    Without the norm mu is 3.5 or 2.9, of which 2.9 is proved in the mean or 2.5, five
+    deviations above the claim.
     """
     claim = GaussianDP(2.0)
 
@@ -282,7 +348,8 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
 
         def likelihoods(include):
             """Return those of 100 runs: each column has noise of its own."""
-            kept, found = BinSums(np.zeros((0, 1, 100), np.int64), np.zeros((0, 1, 100))), np.zeros(100)
+            kept = BinSums(np.zeros((0, 1, 100), np.int64), np.zeros((0, 1, 100)))
+            found = np.zeros(100)
             for task, row in enumerate(planned.rows):
                 sums = np.full((1, 100), 100 * (include and task == 0), np.int64)
                 with overheard() as heard:
@@ -306,7 +373,9 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
 
 
 @each_kind
-def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stream(kind, tmp_path):
+def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stream(
+    kind, tmp_path
+):
     model = make(kind)
     for X, y in [records(seed) for seed in range(3)]:
         guarantee = model.partial_fit(X, y, state=tmp_path / "state").guarantee_
@@ -315,10 +384,15 @@ def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stre
         assert guarantee.mu <= math.sqrt(0.5) * (1 + 1e-12)
     (release,) = guarantee.releases
     norm = math.sqrt(factor(kind, T).squared_norm)
-    assert release.sensitivity == pytest.approx(norm * 127 * math.sqrt(DIM) / 4, rel=1e-12)
+    assert release.sensitivity == pytest.approx(
+        norm * 127 * math.sqrt(DIM) / 4, rel=1e-12
+    )
     said = " ".join(str(guarantee).split())
     assert f"weighted by the public matrix '{kind}' for at most {T} tasks" in said
-    assert "the private state of the stream, a file with true sums of earlier tasks" in said
+    assert (
+        "the private state of the stream, a file with true sums of earlier tasks"
+        in said
+    )
 
 
 # Parameters
@@ -330,10 +404,19 @@ def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stre
         ({"noise": "pink"}, "noise must be one of 'independent', 'tree', 'toeplitz'"),
         ({"noise": "tree"}, "max_tasks must be a public bound"),
         ({"noise": "tree", "max_tasks": 0}, "max_tasks must be an integer"),
-        ({"noise": "toeplitz", "max_tasks": MOST_TASKS + 1}, "max_tasks must be at most 10000"),
+        (
+            {"noise": "toeplitz", "max_tasks": MOST_TASKS + 1},
+            "max_tasks must be at most 10000",
+        ),
         ({"max_tasks": 3}, "max_tasks is for correlated noise"),
-        ({"noise": "tree", "max_tasks": 3, "accumulate": "weighted"}, "accumulate must be 'sum' or None"),
-        ({"noise": "toeplitz", "max_tasks": 3, "tasks": "overlapping"}, "noise must be 'independent'"),
+        (
+            {"noise": "tree", "max_tasks": 3, "accumulate": "weighted"},
+            "accumulate must be 'sum' or None",
+        ),
+        (
+            {"noise": "toeplitz", "max_tasks": 3, "tasks": "overlapping"},
+            "noise must be 'independent'",
+        ),
         ({"accumulate": "mean"}, "accumulate must be one of"),
     ],
 )
@@ -346,7 +429,9 @@ def test_a_state_is_named_where_and_only_where_the_noise_needs_one(tmp_path):
     with pytest.raises(ParameterError, match="state must name the file"):
         make("tree").partial_fit(*records())
     with pytest.raises(ParameterError, match="state is for correlated noise"):
-        ContinualPrototypes(QUARTER, CLASSES).partial_fit(*records(), state=tmp_path / "state")
+        ContinualPrototypes(QUARTER, CLASSES).partial_fit(
+            *records(), state=tmp_path / "state"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -359,7 +444,8 @@ def account_of(tmp_path):
 
 def check_refused(model, task, state, account, words):
     """A task is refused before it is paid, and neither model nor state has changed."""
-    content, kept = model.to_bytes(), state.read_bytes() if state.exists() else None
+    content = model.to_bytes()
+    kept = state.read_bytes() if state.exists() else None
     paid = len(account.releases())
     with pytest.raises((InputError, ParameterError), match=words):
         model.partial_fit(*task, state=state, ledger=account)
@@ -370,7 +456,9 @@ def check_refused(model, task, state, account, words):
 
 @each_kind
 def test_a_stream_goes_on_from_its_files(kind, tmp_path):
-    tasks, path, state = [records(seed) for seed in range(T)], tmp_path / "m.safetensors", tmp_path / "state"
+    tasks = [records(seed) for seed in range(T)]
+    path = tmp_path / "m.safetensors"
+    state = tmp_path / "state"
     model = make(kind)
     for number, task in enumerate(tasks):
         model.partial_fit(*task, state=state).save(path, overwrite=True)
@@ -379,14 +467,22 @@ def test_a_stream_goes_on_from_its_files(kind, tmp_path):
         assert model.n_tasks_ == number + 1
     assert model.to_bytes() == learn(tasks, kind, tmp_path / "other").to_bytes()
     account = account_of(tmp_path)
-    check_refused(model, tasks[0], state, account, f"max_tasks is {T}, and as many tasks have been learned")
+    check_refused(
+        model,
+        tasks[0],
+        state,
+        account,
+        f"max_tasks is {T}, and as many tasks have been learned",
+    )
 
 
 def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     """Its true sums are whole numbers of lattice steps, which no released value is but by chance."""
     state = tmp_path / "state"
     model = learn([records()] * 3, "toeplitz", state)
-    assert set(vars(model)) == set(vars(ContinualPrototypes(QUARTER, CLASSES).fit(*records())))
+    assert set(vars(model)) == set(
+        vars(ContinualPrototypes(QUARTER, CLASSES).fit(*records()))
+    )
     with dppl.kernel.streams.opened(state, model, 3) as held:
         exact = held.sums.exact
         assert "array" not in repr(held) + repr(held.sums)
@@ -398,7 +494,9 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     # The file of the state is as large whatever it holds.
     assert (
         state.stat().st_size
-        == (learn([EMPTY] * 3, "toeplitz", tmp_path / "other"), tmp_path / "other")[1].stat().st_size
+        == (learn([EMPTY] * 3, "toeplitz", tmp_path / "other"), tmp_path / "other")[1]
+        .stat()
+        .st_size
     )
 
 
@@ -408,18 +506,28 @@ def reachable(thing, seen):
         return
     seen[id(thing)] = thing
     yield thing
-    slots = {name: getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())}
-    for one in (getattr(thing, "__dict__", {}), slots, thing if isinstance(thing, dict) else {}):
+    slots = {
+        name: getattr(thing, name, None)
+        for name in getattr(type(thing), "__slots__", ())
+    }
+    for one in (
+        getattr(thing, "__dict__", {}),
+        slots,
+        thing if isinstance(thing, dict) else {},
+    ):
         for value in one.values():
             yield from reachable(value, seen)
 
 
 @each_kind
 def test_no_state_is_in_reach_of_what_learns(kind, tmp_path, monkeypatch):
-    found, whole = [], ContinualPrototypes.learn
+    found = []
+    whole = ContinualPrototypes.learn
 
     def learn_and_look(self, measure, setting):
-        found.append([type(one) for one in (*reachable(self, {}), *reachable(setting, {}))])
+        found.append(
+            [type(one) for one in (*reachable(self, {}), *reachable(setting, {}))]
+        )
         whole(self, measure, setting)
 
     monkeypatch.setattr(ContinualPrototypes, "learn", learn_and_look)
@@ -431,8 +539,11 @@ def test_no_state_is_in_reach_of_what_learns(kind, tmp_path, monkeypatch):
 
 
 @each_kind
-def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_anything_is_paid(kind, tmp_path):
-    state, account = tmp_path / "state", account_of(tmp_path)
+def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_anything_is_paid(
+    kind, tmp_path
+):
+    state = tmp_path / "state"
+    account = account_of(tmp_path)
     first, second, third = (records(seed) for seed in range(3))
     model = learn([first], kind, state)
     old = state.read_bytes()
@@ -440,15 +551,29 @@ def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_a
     new = state.read_bytes()
     state.write_bytes(old)
     check_refused(
-        model, third, state, account, "the state after task 1, and the model is the one after task 2: it was rolled"
+        model,
+        third,
+        state,
+        account,
+        "the state after task 1, and the model is the one after task 2: it was rolled",
     )
     state.write_bytes(new[: len(new) // 2])
-    check_refused(model, third, state, account, "damaged, .* or not the state of a stream")
+    check_refused(
+        model, third, state, account, "damaged, .* or not the state of a stream"
+    )
     for place in (new.index(b"n_tasks"), len(new) // 2, len(new) - 1):
         state.write_bytes(new[:place] + bytes([new[place] ^ 1]) + new[place + 1 :])
-        check_refused(model, third, state, account, "damaged, .* or not the state of a stream")
+        check_refused(
+            model, third, state, account, "damaged, .* or not the state of a stream"
+        )
     state.unlink()
-    check_refused(model, third, state, account, "there is no state .* Without its state a stream cannot go on")
+    check_refused(
+        model,
+        third,
+        state,
+        account,
+        "there is no state .* Without its state a stream cannot go on",
+    )
     learn([first, third], kind, state)
     check_refused(model, third, state, account, "state of another stream")
     state.write_bytes(new)
@@ -456,19 +581,23 @@ def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_a
 
 
 def test_a_first_task_replaces_no_state_and_needs_a_folder(tmp_path):
-    state, account = tmp_path / "state", account_of(tmp_path)
+    state = tmp_path / "state"
+    account = account_of(tmp_path)
     learn([records()], "tree", state)
     kept = state.read_bytes()
     with pytest.raises(InputError, match="exists, and this is the first task"):
         make("tree").partial_fit(*records(), state=state, ledger=account)
     with pytest.raises(InputError, match="there is no folder"):
-        make("tree").partial_fit(*records(), state=tmp_path / "none" / "state", ledger=account)
+        make("tree").partial_fit(
+            *records(), state=tmp_path / "none" / "state", ledger=account
+        )
     assert state.read_bytes() == kept
     assert account.releases() == []
 
 
 def test_two_processes_do_not_learn_from_one_state(tmp_path):
-    state, account = tmp_path / "state", account_of(tmp_path)
+    state = tmp_path / "state"
+    account = account_of(tmp_path)
     model = learn([records()], "tree", state)
     with _state.opened(state, model, 1):
         check_refused(model, records(1), state, account, "in use by another process")
@@ -476,11 +605,15 @@ def test_two_processes_do_not_learn_from_one_state(tmp_path):
 
 def test_the_model_of_a_fit_has_no_state_and_does_not_go_on(tmp_path):
     model = make("tree").fit(*records())
-    check_refused(model, records(1), tmp_path / "state", account_of(tmp_path), "there is no state")
+    check_refused(
+        model, records(1), tmp_path / "state", account_of(tmp_path), "there is no state"
+    )
 
 
 def test_a_model_whose_file_was_lost_to_a_crash_is_recovered(tmp_path):
-    state, path, account = tmp_path / "state", tmp_path / "m.safetensors", account_of(tmp_path)
+    state = tmp_path / "state"
+    path = tmp_path / "m.safetensors"
+    account = account_of(tmp_path)
     model = learn([records()], "tree", state)
     model.save(path)
     wanted = learn([records(1)], "tree", state, model).to_bytes()  # and is not saved
@@ -508,13 +641,17 @@ def stop(*arguments, **named):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(RoundedGaussian, "release"), (_state, "write_atomically"), (Ledger, "finish")]
+    ("owner", "name"),
+    [(RoundedGaussian, "release"), (_state, "write_atomically"), (Ledger, "finish")],
 )
 @each_kind
 def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_path):
-    state, account = tmp_path / "state", account_of(tmp_path)
+    state = tmp_path / "state"
+    account = account_of(tmp_path)
     model = make(kind).partial_fit(*records(), state=state, ledger=account)
-    content, kept, attributes = model.to_bytes(), state.read_bytes(), dict(vars(model))
+    content = model.to_bytes()
+    kept = state.read_bytes()
+    attributes = dict(vars(model))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, stop)
         with pytest.raises(KeyboardInterrupt):
@@ -543,7 +680,9 @@ def test_a_state_that_does_not_advance_is_noticed(tmp_path, monkeypatch):
         learn([records()] * 2, "tree", tmp_path / "state", model)
 
 
-def test_a_state_survives_a_later_version_that_writes_other_model_files(tmp_path, monkeypatch):
+def test_a_state_survives_a_later_version_that_writes_other_model_files(
+    tmp_path, monkeypatch
+):
     model = learn([records()], "tree", tmp_path / "state")
     monkeypatch.setattr("dppl.estimators.model_file.FORMAT", 99)
     learn([records(1)], "tree", tmp_path / "state", model)
@@ -551,8 +690,11 @@ def test_a_state_survives_a_later_version_that_writes_other_model_files(tmp_path
 
 
 @each_kind
-def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(kind, tmp_path, monkeypatch):
-    state, seen = tmp_path / "state", []
+def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(
+    kind, tmp_path, monkeypatch
+):
+    state = tmp_path / "state"
+    seen = []
     model = learn([records(0)], kind, state)
     whole = CorrelatedClassSums.answer
 
@@ -564,7 +706,9 @@ def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(kind, tmp
     before = pickle.dumps(model)
     model.partial_fit(*records(1), state=state)
     assert seen == [before]
-    assert not [name for name in vars(model) if "state" in name.replace("random_state", "")]
+    assert not [
+        name for name in vars(model) if "state" in name.replace("random_state", "")
+    ]
 
 
 def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
@@ -581,7 +725,8 @@ def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path)
 
 def test_a_linked_state_is_replaced_where_it_is(tmp_path):
     (tmp_path / "vault").mkdir()
-    link, target = tmp_path / "state", tmp_path / "vault" / "state"
+    link = tmp_path / "state"
+    target = tmp_path / "vault" / "state"
     link.symlink_to(target)
     model = learn([records(0), records(1)], "tree", link)
     assert link.is_symlink()

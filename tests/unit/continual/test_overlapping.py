@@ -23,12 +23,16 @@ SEVERAL = "several records of one person (the guarantee weakens with their numbe
 
 
 def make(budget=BUDGETS[0], **options):
-    return ContinualPrototypes(budget, CLASSES, **({"random_state": 0, "tasks": "overlapping"} | options))
+    return ContinualPrototypes(
+        budget, CLASSES, **({"random_state": 0, "tasks": "overlapping"} | options)
+    )
 
 
 def records(seed=0, n=9):
     y = np.arange(n) % len(CLASSES)
-    return np.random.default_rng(seed).normal(size=(n, DIM)) + 3 * np.eye(3, DIM)[y], np.array(CLASSES)[y]
+    return np.random.default_rng(seed).normal(size=(n, DIM)) + 3 * np.eye(3, DIM)[
+        y
+    ], np.array(CLASSES)[y]
 
 
 def learn(stream, model=None, **options):
@@ -46,8 +50,14 @@ def check_statement(budget, n_tasks=5):
     for number in range(1, n_tasks + 1):
         guarantee = model.partial_fit(*records(number)).guarantee_
         squared = number * Fraction(cost.mu) ** 2
-        assert squared <= Fraction(guarantee.mu) ** 2 <= squared * (1 + Fraction(1, 10**12))
-        assert guarantee.epsilon(1e-5) == pytest.approx(compose(number * [cost], 1e-5).epsilon, rel=1e-9)
+        assert (
+            squared
+            <= Fraction(guarantee.mu) ** 2
+            <= squared * (1 + Fraction(1, 10**12))
+        )
+        assert guarantee.epsilon(1e-5) == pytest.approx(
+            compose(number * [cost], 1e-5).epsilon, rel=1e-9
+        )
         assert guarantee.stays_within_budget()
         assert type(guarantee.budget) is type(budget)
         # It is no more than that, and states the draws of all tasks.
@@ -69,7 +79,10 @@ def test_the_statement_is_of_all_tasks_so_far(budget):
     guarantee = check_statement(budget)
     assert guarantee.unit == "a person with at most one record in each task"
     said = " ".join(str(guarantee).split())
-    assert "some of the tasks, one or several or all, differ by one record each, added or removed" in said
+    assert (
+        "some of the tasks, one or several or all, differ by one record each, added or removed"
+        in said
+    )
     assert "a person, or a record, is in a task at most once" in said
     assert "several records of one person in one task" in said
     assert SEVERAL not in guarantee.not_covered
@@ -77,7 +90,9 @@ def test_the_statement_is_of_all_tasks_so_far(budget):
 
 
 def test_a_total_that_stays_at_that_of_one_task_is_noticed(monkeypatch):
-    monkeypatch.setattr(Release, "repeated", lambda self, times: replace(self, times=times))
+    monkeypatch.setattr(
+        Release, "repeated", lambda self, times: replace(self, times=times)
+    )
     with pytest.raises(AssertionError):
         check_statement(BUDGETS[0])
 
@@ -87,7 +102,9 @@ def test_without_the_parameter_tasks_are_disjoint():
     assert guarantee.unit == "one record"
     assert guarantee.budget == BUDGETS[0]
     assert SEVERAL in guarantee.not_covered
-    with pytest.raises(ParameterError, match="must be one of 'disjoint', 'overlapping'"):
+    with pytest.raises(
+        ParameterError, match="must be one of 'disjoint', 'overlapping'"
+    ):
         learn([records()], tasks="apart")
 
 
@@ -97,7 +114,9 @@ def test_without_the_parameter_tasks_are_disjoint():
 def replay(stream, changes, **options):
     """Hold a stream to its law: one record more in each of some tasks shows by no more than the stated total."""
     more = [
-        (np.concatenate([X, change[0][None]]), [*y, change[1]]) if change is not None else (X, y)
+        (np.concatenate([X, change[0][None]]), [*y, change[1]])
+        if change is not None
+        else (X, y)
         for (X, y), change in zip(stream, changes, strict=True)
     ]
     options = {"unknown_labels": "ignore", **options}
@@ -107,7 +126,9 @@ def replay(stream, changes, **options):
         second = learn(stream, **options)
     assert len(uses) == len(again) == len(stream)
     costs = [spent(one, other, 1) for one, other in zip(uses, again, strict=True)]
-    assert not any(cost for cost, change in zip(costs, changes, strict=True) if change is None)
+    assert not any(
+        cost for cost, change in zip(costs, changes, strict=True) if change is None
+    )
     assert sum(costs) <= Fraction(first.guarantee_.mu) ** 2
     assert first.guarantee_ == second.guarantee_
     assert first.to_bytes() == second.to_bytes()
@@ -116,11 +137,17 @@ def replay(stream, changes, **options):
 
 @st.composite
 def streams(draw):
-    tasks, changes = [], []
+    tasks = []
+    changes = []
     for _ in range(draw(st.integers(1, 4))):
         y = draw(st.lists(st.sampled_from(CLASSES), max_size=3))
         tasks.append((np.array([draw(rows(DIM)) for _ in y]).reshape(len(y), DIM), y))
-        changes.append(draw(st.none() | st.tuples(rows(DIM), st.sampled_from([*CLASSES, "elsewhere"]))))
+        changes.append(
+            draw(
+                st.none()
+                | st.tuples(rows(DIM), st.sampled_from([*CLASSES, "elsewhere"]))
+            )
+        )
     return tasks, changes
 
 
@@ -137,7 +164,9 @@ SAME = [(np.full(DIM, 1.2), "b")] * 3
 
 def test_the_total_is_reached_and_what_one_task_costs_is_not_enough(monkeypatch):
     cost = replay(ALONE, SAME)
-    assert cost > 3 * Fraction(make().plan(DIM).guarantee.mu) ** 2 * Fraction(9, 10)  # rows are rounded
+    assert cost > 3 * Fraction(make().plan(DIM).guarantee.mu) ** 2 * Fraction(
+        9, 10
+    )  # rows are rounded
     with monkeypatch.context() as patch:
         clip_nothing(patch)
         with pytest.raises(AssertionError):
@@ -159,7 +188,9 @@ def test_the_ledger_adds_tasks_up_and_takes_no_partition(tmp_path):
     assert account.releases() == []
     for _ in range(2):
         model.partial_fit(*records(), ledger=account)
-    assert account.spent()["rho"] == pytest.approx(model.guarantee_.budget.rho, rel=1e-6)
+    assert account.spent()["rho"] == pytest.approx(
+        model.guarantee_.budget.rho, rel=1e-6
+    )
     assert account.spent()["rho"] == pytest.approx(0.5, rel=1e-6)
     content = model.to_bytes()
     with pytest.raises(BudgetExceeded):
@@ -169,11 +200,13 @@ def test_the_ledger_adds_tasks_up_and_takes_no_partition(tmp_path):
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_a_loaded_model_goes_on_with_the_budget_of_a_task(budget, tmp_path):
-    tasks, path = [records(seed) for seed in range(4)], tmp_path / "m.safetensors"
+    tasks = [records(seed) for seed in range(4)]
+    path = tmp_path / "m.safetensors"
     model = make(budget)
     for task in tasks:
         model.partial_fit(*task).save(path, overwrite=True)
-        content, model = model.to_bytes(), dppl.load(path)
+        content = model.to_bytes()
+        model = dppl.load(path)
         assert model.budget == budget
         assert model.to_bytes() == content
         model.set_params(random_state=0)

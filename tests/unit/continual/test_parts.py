@@ -8,7 +8,12 @@ import pytest
 
 import dppl
 from dppl import GaussianDP, LatticeOptions, Ledger, PublicData
-from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes, recover
+from dppl.continual import (
+    ContinualDiscriminant,
+    ContinualEnsemble,
+    ContinualPrototypes,
+    recover,
+)
 from dppl.engines import InProcess, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.io import read_parts
@@ -24,7 +29,11 @@ STREAMS = {
     "prototypes": (ContinualPrototypes, {}, {}),
     "prototypes, mapped": (
         ContinualPrototypes,
-        {"accumulate": "sum", "lattice": LatticeOptions(center="public", pool=2, rotation=3), "public": PUBLIC},
+        {
+            "accumulate": "sum",
+            "lattice": LatticeOptions(center="public", pool=2, rotation=3),
+            "public": PUBLIC,
+        },
         {},
     ),
     "prototypes, overlapping": (ContinualPrototypes, {"tasks": "overlapping"}, {}),
@@ -40,7 +49,11 @@ each_stream = pytest.mark.parametrize("stream", STREAMS)
 
 def make(stream="prototypes", **options):
     kind, own, _ = STREAMS[stream]
-    return kind(BUDGET, CLASSES, **{"unknown_labels": "ignore", "random_state": 7} | own | options)
+    return kind(
+        BUDGET,
+        CLASSES,
+        **{"unknown_labels": "ignore", "random_state": 7} | own | options,
+    )
 
 
 def task(n, seed):
@@ -56,7 +69,11 @@ def task(n, seed):
 
 def tasks():
     """Return three tasks, of which the second is empty, and the classes that each may hold."""
-    return [(*task(60, 1), CLASSES[:2]), (*task(0, 2), CLASSES), (*task(45, 3), CLASSES[1:])]
+    return [
+        (*task(60, 1), CLASSES[:2]),
+        (*task(0, 2), CLASSES),
+        (*task(45, 3), CLASSES[1:]),
+    ]
 
 
 def parts(folder, X, y, rows=13):
@@ -79,7 +96,11 @@ def learned_in_parts(stream, folder, engine=None, rows=13, **further):
     model = make(stream)
     for X, y, allowed in tasks():
         table = parts(folder, X, y, rows)
-        model.partial_fit(replace(table, engine=engine or InProcess()), task_classes=allowed, **further)
+        model.partial_fit(
+            replace(table, engine=engine or InProcess()),
+            task_classes=allowed,
+            **further,
+        )
     return model
 
 
@@ -107,22 +128,30 @@ def test_no_bit_depends_on_ray(stream, tmp_path, ray_engine):
 @each_stream
 def test_fit_learns_one_task_in_parts(stream, tmp_path):
     X, y, _ = tasks()[0]
-    assert tensors(make(stream).fit(parts(tmp_path, X, y))) == tensors(make(stream).fit(X, y))
+    assert tensors(make(stream).fit(parts(tmp_path, X, y))) == tensors(
+        make(stream).fit(X, y)
+    )
 
 
 class Mixed(InProcess):
     """An engine that takes the first part for the second, too; a part that it yields twice is refused."""
 
     def each(self, function, items):
-        yield from super().each(function, [items[0], items[0], *items[2:]][: len(items)])
+        yield from super().each(
+            function, [items[0], items[0], *items[2:]][: len(items)]
+        )
 
 
 @each_stream
 def test_a_part_that_counts_twice_would_be_noticed(stream, tmp_path):
-    assert tensors(learned_in_parts(stream, tmp_path, Mixed())) != tensors(learned(stream))
+    assert tensors(learned_in_parts(stream, tmp_path, Mixed())) != tensors(
+        learned(stream)
+    )
 
 
-def test_records_of_other_classes_than_the_task_may_hold_would_be_noticed(tmp_path, monkeypatch):
+def test_records_of_other_classes_than_the_task_may_hold_would_be_noticed(
+    tmp_path, monkeypatch
+):
     """The other control of equal bits: codes as they are read, and not those of the task."""
     monkeypatch.setattr(reading, "within_task", lambda codes, *others: codes)
     seen = learned_in_parts("naive", tmp_path)
@@ -137,11 +166,22 @@ def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
     for name, given in (("arrays", None), ("parts", engine)):
         model = make(noise="tree", max_tasks=4)
         for X, y, allowed in tasks():
-            data = {"X": X, "y": y} if given is None else {"X": replace(parts(tmp_path, X, y), engine=given)}
-            model.partial_fit(**data, task_classes=allowed, state=tmp_path / f"{name}.state")
+            data = (
+                {"X": X, "y": y}
+                if given is None
+                else {"X": replace(parts(tmp_path, X, y), engine=given)}
+            )
+            model.partial_fit(
+                **data, task_classes=allowed, state=tmp_path / f"{name}.state"
+            )
         recover(tmp_path / f"{name}.state", tmp_path / f"{name}.safetensors")
         models += [model, dppl.load(tmp_path / f"{name}.safetensors")]
-    assert tensors(models[0]) == tensors(models[1]) == tensors(models[2]) == tensors(models[3])
+    assert (
+        tensors(models[0])
+        == tensors(models[1])
+        == tensors(models[2])
+        == tensors(models[3])
+    )
 
 
 class Cluster(InProcess):
@@ -153,9 +193,19 @@ class Cluster(InProcess):
 def test_a_stream_rests_on_the_cluster_from_the_first_task_that_it_read(tmp_path):
     (X, y, _), model = tasks()[0], make()
     usual = make().partial_fit(X, y).guarantee_.assumptions
-    for engine, said in ((InProcess(), 0), (Cluster(), 1), (InProcess(), 1), (Cluster(), 1)):
+    for engine, said in (
+        (InProcess(), 0),
+        (Cluster(), 1),
+        (InProcess(), 1),
+        (Cluster(), 1),
+    ):
         model.partial_fit(replace(parts(tmp_path, X, y), engine=engine))
-        assert sum("machines of the cluster" in one for one in model.guarantee_.assumptions) == said
+        assert (
+            sum(
+                "machines of the cluster" in one for one in model.guarantee_.assumptions
+            )
+            == said
+        )
         assert len(model.guarantee_.assumptions) == len(usual) + said
         model.save(tmp_path / "model.safetensors", overwrite=True)
         assert dppl.load(tmp_path / "model.safetensors").guarantee_ == model.guarantee_
@@ -169,11 +219,22 @@ def test_a_label_that_a_task_may_not_hold_stops_it_and_the_charge_stays(tmp_path
     X, y, _ = tasks()[0]
     y = np.where(y == "elsewhere", CLASSES[0], y)
     ledger = Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
-    model = make(unknown_labels="error").partial_fit(parts(tmp_path, X, y), ledger=ledger, partition="one")
+    model = make(unknown_labels="error").partial_fit(
+        parts(tmp_path, X, y), ledger=ledger, partition="one"
+    )
     before = tensors(model)
-    with pytest.raises(UnknownLabelError, match="must be one of task_classes") as failure:
-        model.partial_fit(parts(tmp_path, X, y), task_classes=CLASSES[1:], ledger=ledger, partition="two")
-    assert not any(name in str(failure.value) for name in (repr(one) for one in CLASSES))
+    with pytest.raises(
+        UnknownLabelError, match="must be one of task_classes"
+    ) as failure:
+        model.partial_fit(
+            parts(tmp_path, X, y),
+            task_classes=CLASSES[1:],
+            ledger=ledger,
+            partition="two",
+        )
+    assert not any(
+        name in str(failure.value) for name in (repr(one) for one in CLASSES)
+    )
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
     assert len(ledger.releases()) == 2
     assert tensors(model) == before
@@ -200,7 +261,9 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_charged(case, tmp_
     assert model.n_tasks_ == 1
 
 
-def test_parts_of_another_width_or_encoder_are_refused_before_anything_is_charged(tmp_path):
+def test_parts_of_another_width_or_encoder_are_refused_before_anything_is_charged(
+    tmp_path,
+):
     X, y, _ = tasks()[0]
     ledger = Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     model = make().partial_fit(X, y)

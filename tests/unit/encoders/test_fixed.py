@@ -16,7 +16,13 @@ from dppl.errors import ParameterError
 from loops import loop
 
 pytest.importorskip("PIL")
-IDENTITY = {"library": "tests", "weights": "none", "preprocessing": "none", "pooling": "none", "versions": "none"}
+IDENTITY = {
+    "library": "tests",
+    "weights": "none",
+    "preprocessing": "none",
+    "pooling": "none",
+    "versions": "none",
+}
 
 
 def pixels(image):
@@ -27,7 +33,9 @@ def adapter(compute, **changes):
     def named(arrays):
         return compute(arrays["pixel_values"])
 
-    return ImageAdapter(**{**IDENTITY, "prepare": pixels, "compute": named, "batch_rows": 8, **changes})
+    return ImageAdapter(
+        **{**IDENTITY, "prepare": pixels, "compute": named, "batch_rows": 8, **changes}
+    )
 
 
 def encoder(compute, batch_rows=None, **changes):
@@ -52,7 +60,11 @@ def test_rows_are_independent(independent, images):
 
 def by_repetition(x):
     """Round otherwise when some rows are alike and others are not, as a mixture of experts may."""
-    return np.nextafter(x, np.float32(np.inf)) if 1 < len(np.unique(x, axis=0)) < len(x) else x
+    return (
+        np.nextafter(x, np.float32(np.inf))
+        if 1 < len(np.unique(x, axis=0)) < len(x)
+        else x
+    )
 
 
 @loop("compute", [by_place, by_company, by_repetition])
@@ -60,7 +72,10 @@ def test_rounding_that_depends_on_place_or_company_is_found(compute, images):
     found = encoder(compute, batch_rows=4)
     assert not found.fingerprint.row_independent
     rows = found.encode(images + images[:1])[:-1]
-    assert any((found.encode([image])[0] != row).any() for image, row in zip(images, rows, strict=True))
+    assert any(
+        (found.encode([image])[0] != row).any()
+        for image, row in zip(images, rows, strict=True)
+    )
 
 
 def saturated_scale(x):
@@ -77,7 +92,14 @@ def standardised(x):
 
 
 @loop(
-    "compute", [lambda x: x - x.mean(0), lambda x: x / x.sum(), lambda x: x[::-1].copy(), saturated_scale, standardised]
+    "compute",
+    [
+        lambda x: x - x.mean(0),
+        lambda x: x / x.sum(),
+        lambda x: x[::-1].copy(),
+        saturated_scale,
+        standardised,
+    ],
 )
 def test_models_that_mix_rows_are_refused(compute):
     with pytest.raises(ParameterError, match="mixes the rows of a batch"):
@@ -112,7 +134,9 @@ def test_a_device_that_rounds_differently_in_every_run_promises_nothing(images):
         calls = itertools.count()
         return lambda x: x * np.float32(1 + step * next(calls))
 
-    assert not encoder(restless(1e-7), batch_rows=4, device="cuda").fingerprint.row_independent
+    assert not encoder(
+        restless(1e-7), batch_rows=4, device="cuda"
+    ).fingerprint.row_independent
     for step, device in ((1e-7, "cpu"), (1e-2, "cuda")):
         with pytest.raises(ParameterError, match="changes while it computes"):
             encoder(restless(step), batch_rows=4, device=device)
@@ -121,7 +145,9 @@ def test_a_device_that_rounds_differently_in_every_run_promises_nothing(images):
 def test_progress_is_told_after_each_batch(images):
     counts = []
     made = encoder(np.tanh, batch_rows=4)
-    rows = made.encode_prepared([made.prepare(image) for image in images], counts.append)
+    rows = made.encode_prepared(
+        [made.prepare(image) for image in images], counts.append
+    )
     np.testing.assert_array_equal(rows, made.encode(images))
     assert sum(counts) == len(images)
     assert max(counts) == 4 < len(images)
@@ -130,13 +156,19 @@ def test_progress_is_told_after_each_batch(images):
 def test_a_state_that_changes_is_refused_though_no_row_shows_it():
     seen = []
     with pytest.raises(ParameterError, match="changes while it computes"):
-        encoder(lambda x: seen.append(len(x)) or x, batch_rows=4, state=lambda: str(len(seen)))
+        encoder(
+            lambda x: seen.append(len(x)) or x,
+            batch_rows=4,
+            state=lambda: str(len(seen)),
+        )
 
 
 def by_shorter_side(image):
     """Keep the form of an image, as a processor without a crop does."""
     side = min(image.size)
-    return np.asarray(image.resize([4 * length // side for length in image.size]), np.float32)
+    return np.asarray(
+        image.resize([4 * length // side for length in image.size]), np.float32
+    )
 
 
 def test_a_preprocessing_that_keeps_the_form_of_images_is_refused():
@@ -196,7 +228,9 @@ def test_numbers_of_rows_that_round_otherwise_are_not_used(images):
     assert numbers_of_rows(images, rounds_otherwise=(2, 3, 4)) == {1, 6}
 
 
-def test_a_device_has_full_batches_and_a_model_of_one_number_of_rows_that_number(images):
+def test_a_device_has_full_batches_and_a_model_of_one_number_of_rows_that_number(
+    images,
+):
     assert numbers_of_rows(images, device="cuda") == {6}
     assert numbers_of_rows(images, only_rows=6) == {6}
 
@@ -205,7 +239,10 @@ class OutOfMemoryError(RuntimeError):
     """As torch names it."""
 
 
-@loop("error", [MemoryError(), OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")])
+@loop(
+    "error",
+    [MemoryError(), OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")],
+)
 def test_rows_are_halved_until_they_fit_and_then_fixed(error, images):
     def compute(x):
         if len(x) > 3:
@@ -269,7 +306,9 @@ def test_batches_are_computed_beside_the_callers_thread(images):
 
 
 def words(text, most):
-    return {"input_ids": np.array([1, *(len(word) for word in text.split()[: most - 2]), 2])}
+    return {
+        "input_ids": np.array([1, *(len(word) for word in text.split()[: most - 2]), 2])
+    }
 
 
 def mean(arrays):
@@ -283,9 +322,19 @@ def mean(arrays):
 BATCH_ROWS = 4
 
 
-def text_adapter(kind=TextAdapter, compute=mean, encode=words, limit=40, max_windows=None, **changes):
+def text_adapter(
+    kind=TextAdapter, compute=mean, encode=words, limit=40, max_windows=None, **changes
+):
     windows = TextWindows.of(encode, limit, max_windows)
-    return kind(**{**IDENTITY, "windows": windows, "compute": compute, "batch_rows": BATCH_ROWS, **changes})
+    return kind(
+        **{
+            **IDENTITY,
+            "windows": windows,
+            "compute": compute,
+            "batch_rows": BATCH_ROWS,
+            **changes,
+        }
+    )
 
 
 class Naive(TextAdapter):
@@ -303,8 +352,30 @@ class Naive(TextAdapter):
 
 
 def test_padded_lengths():
-    lengths = sorted(length for length, padded in text_adapter(limit=100).shapes() if padded)
-    assert lengths == [2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 100]
+    lengths = sorted(
+        length for length, padded in text_adapter(limit=100).shapes() if padded
+    )
+    assert lengths == [
+        2,
+        4,
+        6,
+        8,
+        10,
+        12,
+        14,
+        16,
+        20,
+        24,
+        28,
+        32,
+        40,
+        48,
+        56,
+        64,
+        80,
+        96,
+        100,
+    ]
     assert text_adapter(limit=512).shapes()[0] == (512, False)
 
 
@@ -324,7 +395,9 @@ def test_a_batch_has_padding_in_all_rows_or_in_none(texts):
     made = FixedShapeEncoder(text_adapter(compute=compute), "tests")
     shapes.clear()
     made.encode(texts)
-    assert len({length for _, length in shapes}) == len(shapes) > 5  # a length has one number of rows
+    assert (
+        len({length for _, length in shapes}) == len(shapes) > 5
+    )  # a length has one number of rows
 
 
 def test_one_row_means_one(texts):
@@ -352,7 +425,9 @@ class LastLength:
 @loop("batch_rows", [1, 4])
 def test_a_model_that_remembers_a_length_is_refused(batch_rows):
     with pytest.raises(ParameterError, match="changes while it computes"):
-        FixedShapeEncoder(text_adapter(compute=LastLength(), pool=one_thread), "tests", batch_rows)
+        FixedShapeEncoder(
+            text_adapter(compute=LastLength(), pool=one_thread), "tests", batch_rows
+        )
 
 
 def test_synthetic_texts_differ_whatever_the_tokenizer_knows():
@@ -371,7 +446,10 @@ def test_padding_to_the_longest_text_is_found(texts):
     naive = FixedShapeEncoder(text_adapter(Naive), "tests")
     assert not naive.fingerprint.row_independent
     rows = naive.encode(texts)
-    assert any((naive.encode([text])[0] != row).any() for text, row in zip(texts, rows, strict=True))
+    assert any(
+        (naive.encode([text])[0] != row).any()
+        for text, row in zip(texts, rows, strict=True)
+    )
 
 
 # The shapes that are tried
@@ -381,7 +459,8 @@ class Counting:
     """Count the batches of each length that were computed."""
 
     def __init__(self, compute=mean):
-        self.compute, self.lengths = compute, []
+        self.compute = compute
+        self.lengths = []
 
     def __call__(self, arrays):
         self.lengths.append(arrays["input_ids"].shape[1])
@@ -441,7 +520,8 @@ def test_a_single_shape_or_place_that_rounds_otherwise_is_found(compute):
 
 def by_long_texts_alone(arrays):
     """Round otherwise in a batch of one text, if it is the longest of its shape."""
-    rows, longest = mean(arrays), arrays["input_ids"].shape[1] - 1
+    rows = mean(arrays)
+    longest = arrays["input_ids"].shape[1] - 1
     alone = len(rows) == 1 and arrays["attention_mask"].sum() == longest
     return np.nextafter(rows, np.float32(np.inf)) if alone else rows
 

@@ -58,16 +58,32 @@ def test_what_is_no_fingerprint_is_refused(text):
         Fingerprint.parse(text)
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Fingerprint)])
+@pytest.mark.parametrize(
+    "field", [field.name for field in dataclasses.fields(Fingerprint)]
+)
 def test_what_makes_another_function(field):
-    other = dataclasses.replace(FINGERPRINT, **{field: False if field == "row_independent" else "other"})
+    other = dataclasses.replace(
+        FINGERPRINT, **{field: False if field == "row_independent" else "other"}
+    )
     assert other != FINGERPRINT
     decides = field in {"library", "weights", "preprocessing", "pooling", "dtype"}
     assert FINGERPRINT.same_function(other) != decides
 
 
 @pytest.mark.parametrize(
-    "uri", ["", "resnet", "foo:bar", "timm:", "hf:", "minilm:x", "pixels:x", ":x", "VIT-B-16", "?pooling=cls"]
+    "uri",
+    [
+        "",
+        "resnet",
+        "foo:bar",
+        "timm:",
+        "hf:",
+        "minilm:x",
+        "pixels:x",
+        ":x",
+        "VIT-B-16",
+        "?pooling=cls",
+    ],
 )
 def test_what_names_no_encoder_is_refused(uri):
     with pytest.raises(ParameterError, match="encoder must be timm:NAME"):
@@ -82,7 +98,9 @@ def test_unknown_options_are_refused(uri):
         load_encoder(uri)
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", "gpu"), ("precision", "bfloat16"), ("device", None)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("device", "gpu"), ("precision", "bfloat16"), ("device", None)]
+)
 def test_parameters_are_checked(name, value):
     with pytest.raises(ParameterError, match=f"{name} must be one of"):
         load_encoder("pixels", **{name: value})
@@ -90,14 +108,23 @@ def test_parameters_are_checked(name, value):
 
 def test_folders_are_left_out_of_fingerprints(tmp_path):
     (tmp_path / "model").mkdir()
-    assert without_folders(f"hf:{tmp_path / 'model'}?pooling=cls") == "hf:model?pooling=cls"
-    assert without_folders(f"timm:resnet50@{tmp_path / 'weights.pth'}") == "timm:resnet50@weights.pth"
+    assert (
+        without_folders(f"hf:{tmp_path / 'model'}?pooling=cls")
+        == "hf:model?pooling=cls"
+    )
+    assert (
+        without_folders(f"timm:resnet50@{tmp_path / 'weights.pth'}")
+        == "timm:resnet50@weights.pth"
+    )
     assert without_folders("st:organisation/name") == "st:organisation/name"
     assert without_folders("pixels") == "pixels"
     (tmp_path / "net.py").touch()
     code = f"python:{tmp_path / 'net.py'}:make@{tmp_path / 'net.safetensors'}?size=8"
     assert without_folders(code) == "python:net.py:make@net.safetensors?size=8"
-    assert without_folders("python:package.net:make@net.safetensors") == "python:package.net:make@net.safetensors"
+    assert (
+        without_folders("python:package.net:make@net.safetensors")
+        == "python:package.net:make@net.safetensors"
+    )
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -115,9 +142,13 @@ def test_presets_name_their_weights(name, torch, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_page_names_presets_and_their_weights(name):
-    page = (Path(__file__).parents[3] / "docs" / "encoders.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "encoders.md").read_text(
+        encoding="utf-8"
+    )
     line = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
-    address, licence = re.fullmatch(r"The weights are at (\S+) \((.*)\)\.", PRESETS[name].weights).groups()
+    address, licence = re.fullmatch(
+        r"The weights are at (\S+) \((.*)\)\.", PRESETS[name].weights
+    ).groups()
     assert f"({address})" in line
     assert licence in line
 
@@ -141,7 +172,12 @@ def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):
 
 @pytest.mark.parametrize("uri", ["timm:resnet50", "hf:x", "st:x"])
 @pytest.mark.parametrize(
-    "error", ["RuntimeError('operator torchvision::nms does not exist')", "OSError('libcudart')", "ImportError('_C')"]
+    "error",
+    [
+        "RuntimeError('operator torchvision::nms does not exist')",
+        "OSError('libcudart')",
+        "ImportError('_C')",
+    ],
 )
 def test_a_torchvision_for_another_torch_is_refused(uri, error, tmp_path, monkeypatch):
     (tmp_path / "torchvision.py").write_text(f"raise {error}\n")
@@ -149,7 +185,8 @@ def test_a_torchvision_for_another_torch_is_refused(uri, error, tmp_path, monkey
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.0"))
     with pytest.raises(
-        MissingExtra, match=r"does not go with torch 2\.0, .* pip install --force-reinstall torch torchvision"
+        MissingExtra,
+        match=r"does not go with torch 2\.0, .* pip install --force-reinstall torch torchvision",
     ):
         load_encoder(uri)
 
@@ -167,6 +204,10 @@ def test_pixels(independent, images):
 
 def test_pixels_see_grey_and_colour():
     image = pytest.importorskip("PIL.Image")
-    white, red = load_encoder("pixels").encode([image.new("RGB", (20, 10), colour) for colour in ("white", "red")])
+    white, red = load_encoder("pixels").encode(
+        [image.new("RGB", (20, 10), colour) for colour in ("white", "red")]
+    )
     np.testing.assert_array_equal(white, 0.5)
-    np.testing.assert_array_equal(red[256:].reshape(16, 3), np.tile([0.5, -0.5, -0.5], (16, 1)))
+    np.testing.assert_array_equal(
+        red[256:].reshape(16, 3), np.tile([0.5, -0.5, -0.5], (16, 1))
+    )

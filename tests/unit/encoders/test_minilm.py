@@ -20,15 +20,30 @@ def minilm(torch):
 
 
 def test_minilm(minilm, independent):
-    assert (minilm.modality, minilm.dimension, minilm.fingerprint.uri) == ("text", 384, "minilm")
-    texts = ["My card has not arrived.", "card", "", "Why was my card charged twice? " * 9, "Schöne Grüße", "a b c d e"]
-    np.testing.assert_allclose(np.linalg.norm(minilm.encode(texts), axis=1), 1, rtol=1e-6)
+    assert (minilm.modality, minilm.dimension, minilm.fingerprint.uri) == (
+        "text",
+        384,
+        "minilm",
+    )
+    texts = [
+        "My card has not arrived.",
+        "card",
+        "",
+        "Why was my card charged twice? " * 9,
+        "Schöne Grüße",
+        "a b c d e",
+    ]
+    np.testing.assert_allclose(
+        np.linalg.norm(minilm.encode(texts), axis=1), 1, rtol=1e-6
+    )
     independent(minilm, texts)
 
 
 def test_long_texts(minilm, same_bits):
     assert said(minilm.fingerprint.preprocessing) == READS["minilm"][1]
-    texts = [f"Card {number} was charged twice. " * number for number in (1, 40, 90, 250)]
+    texts = [
+        f"Card {number} was charged twice. " * number for number in (1, 40, 90, 250)
+    ]
     rows = minilm.encode(texts)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
     same_bits(minilm.encode(texts[::-1])[::-1], rows)

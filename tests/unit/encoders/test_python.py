@@ -45,7 +45,9 @@ def uri(torch, tmp_path, monkeypatch):
     def named(function):
         torch.manual_seed(0)
         save_file(names[function]().state_dict(), f"{function}.safetensors")
-        return f"python:net.py:{function}@{function}.safetensors?size=6&mean=0.5,0.5,0.5"
+        return (
+            f"python:net.py:{function}@{function}.safetensors?size=6&mean=0.5,0.5,0.5"
+        )
 
     return named
 
@@ -53,11 +55,15 @@ def uri(torch, tmp_path, monkeypatch):
 @pytest.fixture
 def pictures():
     rng = np.random.default_rng(0)
-    return [Image.fromarray(rng.integers(0, 256, (9, 8, 3), dtype=np.uint8)) for _ in range(5)]
+    return [
+        Image.fromarray(rng.integers(0, 256, (9, 8, 3), dtype=np.uint8))
+        for _ in range(5)
+    ]
 
 
 def test_an_embedding_is_what_the_last_linear_layer_would_see(torch, uri, pictures):
-    encoder, network = load_encoder(uri("make"), batch_rows=2), load_network(uri("make"))
+    encoder = load_encoder(uri("make"), batch_rows=2)
+    network = load_network(uri("make"))
     with torch.inference_mode():
         inputs = torch.tensor(network.inputs(network.encode(pictures)))
         expected = network.module[:5](inputs).numpy()
@@ -65,7 +71,11 @@ def test_an_embedding_is_what_the_last_linear_layer_would_see(torch, uri, pictur
     assert (encoder.dimension, rows.shape) == (4, (5, 4))
     assert rows == pytest.approx(expected, abs=1e-6)
     said = encoder.fingerprint
-    assert (said.library, said.pooling, said.row_independent) == ("python", "the input of 5", True)
+    assert (said.library, said.pooling, said.row_independent) == (
+        "python",
+        "the input of 5",
+        True,
+    )
     assert said.uri == "python:net.py:make@make.safetensors?size=6&mean=0.5,0.5,0.5"
     assert not said.same_function(network.fingerprint)  # which takes pixels
 
@@ -73,11 +83,16 @@ def test_an_embedding_is_what_the_last_linear_layer_would_see(torch, uri, pictur
 def test_a_network_without_a_linear_layer_is_taken_whole(uri, pictures):
     whole = load_encoder(uri("headless"), batch_rows=2)
     assert whole.fingerprint.pooling == "none"
-    assert (whole.encode(pictures) == load_encoder(uri("make"), batch_rows=2).encode(pictures)).all()
+    assert (
+        whole.encode(pictures)
+        == load_encoder(uri("make"), batch_rows=2).encode(pictures)
+    ).all()
 
 
 def test_a_last_layer_that_is_not_computed_last_is_refused(uri):
-    with pytest.raises(ParameterError, match="'second', must be the last that it computes"):
+    with pytest.raises(
+        ParameterError, match="'second', must be the last that it computes"
+    ):
         load_encoder(uri("Elsewhere"))
 
 

@@ -22,9 +22,24 @@ from dppl.training.classifier import PrivateClassifier, encoder_of_model
 
 pytest.importorskip("torch")
 PIL = pytest.importorskip("PIL.Image")
-SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
-SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-SQUARE = {"do_resize": True, "size": {"height": 16, "width": 16}, "do_rescale": True, "rescale_factor": 1 / 255}
+SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+}
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+}
+SQUARE = {
+    "do_resize": True,
+    "size": {"height": 16, "width": 16},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+}
 CLOSE = {"rtol": 1e-3, "atol": 1e-5}
 
 
@@ -51,7 +66,9 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tokenizer(transformers, tokens):
     """A tokenizer of transformers that ends every text with the last token of its vocabulary, as CLIP's does."""
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, model_max_length=48, **SPECIAL)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokens, model_max_length=48, **SPECIAL
+    )
     fast.model_input_names = ["input_ids", "attention_mask"]
     return fast
 
@@ -60,9 +77,14 @@ def tokenizer(transformers, tokens):
 def bert(transformers, tokenizer, models):
     """The folder of a tiny BERT with its tokenizer."""
     config = transformers.BertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.5, **SIZES
+        vocab_size=len(tokenizer),
+        max_position_embeddings=64,
+        initializer_range=0.5,
+        **SIZES,
     )
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(models / "bert")
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(
+        models / "bert"
+    )
     tokenizer.save_pretrained(models / "bert")
     return models / "bert"
 
@@ -71,7 +93,9 @@ def bert(transformers, tokenizer, models):
 def vit(transformers, models):
     """The folder of a tiny vision transformer with its preprocessing."""
     config = transformers.ViTConfig(image_size=16, patch_size=4, **SIZES)
-    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(models / "vit")
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(
+        models / "vit"
+    )
     write_processor(models / "vit", "ViTImageProcessor")
     return models / "vit"
 
@@ -79,9 +103,15 @@ def vit(transformers, models):
 @pytest.fixture(scope="module")
 def clip(transformers, tokenizer, models):
     """The folder of a tiny CLIP."""
-    text = {"vocab_size": len(tokenizer), "eos_token_id": len(tokenizer) - 1, "max_position_embeddings": 48}
+    text = {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": len(tokenizer) - 1,
+        "max_position_embeddings": 48,
+    }
     config = transformers.CLIPConfig(
-        text_config={**SIZES, **text}, vision_config={**SIZES, "image_size": 16, "patch_size": 4}, projection_dim=12
+        text_config={**SIZES, **text},
+        vision_config={**SIZES, "image_size": 16, "patch_size": 4},
+        projection_dim=12,
     )
     transformers.CLIPModel(config).save_pretrained(models / "clip")
     tokenizer.save_pretrained(models / "clip")
@@ -105,8 +135,15 @@ def sentences(library, bert, models):
 
 
 def write_processor(folder, kind, **more):
-    values = {"image_processor_type": kind, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**SQUARE, **values, "do_normalize": True, **more}))
+    values = {
+        "image_processor_type": kind,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.25] * 3,
+        "resample": 3,
+    }
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({**SQUARE, **values, "do_normalize": True, **more})
+    )
 
 
 def save(torch, model, path):
@@ -139,30 +176,63 @@ def test_timm(name, torch, timm, checkpoints, images, independent, same_bits):
     independent(encoder, images)
     same_bits(load_encoder(uri, batch_rows=4).encode(images), encoder.encode(images))
     fingerprint = Fingerprint.parse(encoder.fingerprint.text())
-    assert fingerprint.uri == f"timm:{name}@{name}.pth?size=32&crop_pct=0.9&mean=0.4,0.5,0.6"
-    assert (fingerprint.library, fingerprint.device, fingerprint.dtype) == ("timm", "cpu", "float32")
+    assert (
+        fingerprint.uri
+        == f"timm:{name}@{name}.pth?size=32&crop_pct=0.9&mean=0.4,0.5,0.6"
+    )
+    assert (fingerprint.library, fingerprint.device, fingerprint.dtype) == (
+        "timm",
+        "cpu",
+        "float32",
+    )
 
-    images = [image for image in images if max(image.size) < 8 * min(image.size)]  # others are cut before
-    model = timm.create_model(name, num_classes=0, **({"img_size": 32} if name == "test_vit" else {})).eval()
+    images = [
+        image for image in images if max(image.size) < 8 * min(image.size)
+    ]  # others are cut before
+    model = timm.create_model(
+        name, num_classes=0, **({"img_size": 32} if name == "test_vit" else {})
+    ).eval()
     model.load_state_dict(torch.load(checkpoints / f"{name}.pth"), strict=False)
-    data = {**timm.data.resolve_model_data_config(model), "crop_pct": 0.9, "mean": (0.4, 0.5, 0.6)}
-    transform = timm.data.create_transform(**{**data, "input_size": (3, 32, 32)}, is_training=False)
+    data = {
+        **timm.data.resolve_model_data_config(model),
+        "crop_pct": 0.9,
+        "mean": (0.4, 0.5, 0.6),
+    }
+    transform = timm.data.create_transform(
+        **{**data, "input_size": (3, 32, 32)}, is_training=False
+    )
     inputs = torch.stack([transform(image) for image in images])
-    np.testing.assert_allclose(np.stack([encoder.prepare(image) for image in images]), inputs, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        np.stack([encoder.prepare(image) for image in images]),
+        inputs,
+        rtol=0,
+        atol=1e-6,
+    )
     with torch.inference_mode():
-        np.testing.assert_allclose(encoder.encode(images), model(inputs).numpy(), **CLOSE)
+        np.testing.assert_allclose(
+            encoder.encode(images), model(inputs).numpy(), **CLOSE
+        )
 
 
 @pytest.mark.parametrize("crop_mode", ["center", "squash"])
 def test_images_are_prepared_as_by_timm(crop_mode, timm, images):
     images_module = pytest.importorskip("dppl.encoders.images")
-    ours = images_module.Preprocessing(28, 0.875, crop_mode, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    ours = images_module.Preprocessing(
+        28, 0.875, crop_mode, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    )
     theirs = timm.data.create_transform(
-        (3, 28, 28), crop_pct=0.875, crop_mode=crop_mode, interpolation="bilinear", mean=ours.mean, std=ours.std
+        (3, 28, 28),
+        crop_pct=0.875,
+        crop_mode=crop_mode,
+        interpolation="bilinear",
+        mean=ours.mean,
+        std=ours.std,
     )
     for image in images:
         if max(image.size) < 8 * min(image.size):
-            np.testing.assert_allclose(ours(image), theirs(image).numpy(), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(
+                ours(image), theirs(image).numpy(), rtol=0, atol=1e-6
+            )
 
 
 def test_a_thread_of_an_image_is_not_enlarged(monkeypatch):
@@ -170,8 +240,13 @@ def test_a_thread_of_an_image_is_not_enlarged(monkeypatch):
 
     from dppl.encoders.images import Preprocessing
 
-    sizes, resize = [], Image.Image.resize
-    monkeypatch.setattr(Image.Image, "resize", lambda self, *args: sizes.append(self.size) or resize(self, *args))
+    sizes = []
+    resize = Image.Image.resize
+    monkeypatch.setattr(
+        Image.Image,
+        "resize",
+        lambda self, *args: sizes.append(self.size) or resize(self, *args),
+    )
     assert Preprocessing(32)(Image.new("RGB", (100_000, 1))).shape == (3, 32, 32)
     assert sizes == [(8, 1)]
 
@@ -180,14 +255,21 @@ def test_vision_transformers_of_torchvision(torch, timm, models, images):
     """The layout of the SWAG checkpoints."""
     models_of_torchvision = pytest.importorskip("torchvision.models")
     other = models_of_torchvision.VisionTransformer(
-        image_size=32, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
+        image_size=32,
+        patch_size=16,
+        num_layers=12,
+        num_heads=3,
+        hidden_dim=192,
+        mlp_dim=768,
     ).eval()
     path = save(torch, other, models / "torchvision.pth")
     encoder = load_encoder(f"timm:vit_tiny_patch16_224@{path}?size=32", batch_rows=4)
     other.heads = torch.nn.Identity()
     inputs = torch.from_numpy(np.stack([encoder.prepare(image) for image in images]))
     with torch.inference_mode():
-        np.testing.assert_allclose(encoder.encode(images), other(inputs).numpy(), **CLOSE)
+        np.testing.assert_allclose(
+            encoder.encode(images), other(inputs).numpy(), **CLOSE
+        )
 
 
 def test_checkpoints_must_fill_the_model(torch, timm, checkpoints, tmp_path):
@@ -202,22 +284,35 @@ def test_checkpoints_must_fill_the_model(torch, timm, checkpoints, tmp_path):
         load_encoder("timm:test_nothing")
 
 
-@pytest.mark.parametrize("option", ["size=0", "size=x", "crop_pct=2", "crop_pct=x", "mean=1", "interpolation=x"])
+@pytest.mark.parametrize(
+    "option",
+    ["size=0", "size=x", "crop_pct=2", "crop_pct=x", "mean=1", "interpolation=x"],
+)
 def test_preprocessing_options_are_checked(option, timm, checkpoints):
     with pytest.raises(ParameterError):
         load_encoder(f"timm:test_resnet@{checkpoints / 'test_resnet.pth'}?{option}")
 
 
-def test_weights_and_preprocessing_decide_the_function(torch, timm, checkpoints, models):
-    one = load_encoder(f"timm:test_resnet@{checkpoints / 'test_resnet.pth'}?size=32", batch_rows=2).fingerprint
+def test_weights_and_preprocessing_decide_the_function(
+    torch, timm, checkpoints, models
+):
+    one = load_encoder(
+        f"timm:test_resnet@{checkpoints / 'test_resnet.pth'}?size=32", batch_rows=2
+    ).fingerprint
     model = timm.create_model("test_resnet", num_classes=5)
     model.load_state_dict(torch.load(checkpoints / "test_resnet.pth"))
     same = save(torch, model, models / "same.pth")
     model.layer1[0].bn1.running_mean[0] += 1
     other = save(torch, model, models / "other.pth")
-    assert load_encoder(f"timm:test_resnet@{same}?size=32", batch_rows=4).fingerprint.same_function(one)
-    assert not load_encoder(f"timm:test_resnet@{other}?size=32", batch_rows=2).fingerprint.same_function(one)
-    assert not load_encoder(f"timm:test_resnet@{same}?size=33", batch_rows=2).fingerprint.same_function(one)
+    assert load_encoder(
+        f"timm:test_resnet@{same}?size=32", batch_rows=4
+    ).fingerprint.same_function(one)
+    assert not load_encoder(
+        f"timm:test_resnet@{other}?size=32", batch_rows=2
+    ).fingerprint.same_function(one)
+    assert not load_encoder(
+        f"timm:test_resnet@{same}?size=33", batch_rows=2
+    ).fingerprint.same_function(one)
 
 
 # frozen models
@@ -226,7 +321,13 @@ def test_weights_and_preprocessing_decide_the_function(torch, timm, checkpoints,
 def frozen(torch, model, device="cpu", precision="auto"):
     from dppl.encoders.frozen import FrozenModel
 
-    return FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
+    return FrozenModel(
+        torch,
+        model,
+        lambda model, tensors: model(tensors["pixel_values"]),
+        device,
+        precision,
+    )
 
 
 class Stubborn:
@@ -239,18 +340,31 @@ class Stubborn:
 def test_statistics_of_the_batch_are_refused(torch):
     stubborn = type("StubbornNorm", (Stubborn, torch.nn.BatchNorm2d), {})
     for layer in (torch.nn.BatchNorm2d(3, track_running_stats=False), stubborn(3)):
-        with pytest.raises(ParameterError, match="layer '0' normalises with statistics of the batch"):
+        with pytest.raises(
+            ParameterError, match="layer '0' normalises with statistics of the batch"
+        ):
             frozen(torch, torch.nn.Sequential(layer))
-    kept = frozen(torch, torch.nn.Sequential(torch.nn.BatchNorm2d(3).train(), torch.nn.Dropout()))
+    kept = frozen(
+        torch, torch.nn.Sequential(torch.nn.BatchNorm2d(3).train(), torch.nn.Dropout())
+    )
     pixels = np.ones((2, 3, 4, 4), np.float32)
-    np.testing.assert_array_equal(kept({"pixel_values": pixels}), kept({"pixel_values": pixels}))
+    np.testing.assert_array_equal(
+        kept({"pixel_values": pixels}), kept({"pixel_values": pixels})
+    )
 
 
 def test_rotary_embeddings_that_change_are_refused(torch):
-    for kind in ("dynamic", "longrope", {"full_attention": "default", "sliding_attention": "dynamic"}):
+    for kind in (
+        "dynamic",
+        "longrope",
+        {"full_attention": "default", "sliding_attention": "dynamic"},
+    ):
         layer = torch.nn.Linear(2, 2)
         layer.rope_type = kind
-        with pytest.raises(ParameterError, match=r"layer '0' has a rotary embedding .* the lengths of the texts seen"):
+        with pytest.raises(
+            ParameterError,
+            match=r"layer '0' has a rotary embedding .* the lengths of the texts seen",
+        ):
             frozen(torch, torch.nn.Sequential(layer))
     for kind in ("default", "llama3", "yarn", {"full_attention": "linear"}, None):
         layer.rope_type = kind
@@ -308,8 +422,14 @@ def test_hf_texts(pooling, torch, transformers, bert, texts, independent):
     tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
     with torch.inference_mode():
         for text, row in zip(texts, encoder.encode(texts), strict=True):
-            hidden = model(**tokenizer(text, return_tensors="pt", truncation=True)).last_hidden_state[0]
-            np.testing.assert_allclose(row, (hidden[0] if pooling == "cls" else hidden.mean(0)).numpy(), **CLOSE)
+            hidden = model(
+                **tokenizer(text, return_tensors="pt", truncation=True)
+            ).last_hidden_state[0]
+            np.testing.assert_allclose(
+                row,
+                (hidden[0] if pooling == "cls" else hidden.mean(0)).numpy(),
+                **CLOSE,
+            )
 
 
 class Naive(TextAdapter):
@@ -322,30 +442,43 @@ class Naive(TextAdapter):
         return batch_rows
 
     def forward(self, inputs, shape):
-        return super().forward(inputs, (max(len(row["input_ids"]) for row in inputs), True))
+        return super().forward(
+            inputs, (max(len(row["input_ids"]) for row in inputs), True)
+        )
 
 
 def test_the_check_finds_a_naive_batch(bert, texts):
     given = vars(hf.load(Source("hf", str(bert)), "cpu", "auto"))
-    network = Naive(**{name: value for name, value in given.items() if name != "prepare"})
+    network = Naive(
+        **{name: value for name, value in given.items() if name != "prepare"}
+    )
     encoder = FixedShapeEncoder(network, "naive", 4)
     assert not encoder.fingerprint.row_independent
     together = encoder.encode(texts)
-    assert any((encoder.encode([text])[0] != row).any() for text, row in zip(texts, together, strict=True))
+    assert any(
+        (encoder.encode([text])[0] != row).any()
+        for text, row in zip(texts, together, strict=True)
+    )
 
 
 @pytest.fixture(scope="module")
 def mixtral(transformers, tokenizer, models):
     """The folder of a tiny mixture of experts."""
     config = transformers.MixtralConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=48, num_key_value_heads=3, num_local_experts=4, **SIZES
+        vocab_size=len(tokenizer),
+        max_position_embeddings=48,
+        num_key_value_heads=3,
+        num_local_experts=4,
+        **SIZES,
     )
     transformers.MixtralModel(config).save_pretrained(models / "mixtral")
     tokenizer.save_pretrained(models / "mixtral")
     return models / "mixtral"
 
 
-def test_mixtures_of_experts_are_computed_one_row_at_a_time(mixtral, texts, independent):
+def test_mixtures_of_experts_are_computed_one_row_at_a_time(
+    mixtral, texts, independent
+):
     encoder = load_encoder(f"hf:{mixtral}")
     assert encoder.batch_rows == 1
     independent(encoder, texts)
@@ -353,20 +486,29 @@ def test_mixtures_of_experts_are_computed_one_row_at_a_time(mixtral, texts, inde
         load_encoder(f"hf:{mixtral}", batch_rows=4)
 
 
-def test_a_rotary_embedding_that_adapts_is_refused(transformers, tokenizer, tmp_path, monkeypatch):
+def test_a_rotary_embedding_that_adapts_is_refused(
+    transformers, tokenizer, tmp_path, monkeypatch
+):
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
     config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=16, rope_parameters=rope, **{**SIZES, "hidden_size": 48}
+        vocab_size=len(tokenizer),
+        max_position_embeddings=16,
+        rope_parameters=rope,
+        **{**SIZES, "hidden_size": 48},
     )
     transformers.LlamaModel(config).save_pretrained(tmp_path / "llama")
     tokenizer.save_pretrained(tmp_path / "llama")
-    with pytest.raises(ParameterError, match="layer 'rotary_emb' has a rotary embedding"):
+    with pytest.raises(
+        ParameterError, match="layer 'rotary_emb' has a rotary embedding"
+    ):
         load_encoder(f"hf:{tmp_path / 'llama'}")
     # The check on synthetic rows finds it too.
     monkeypatch.setattr("dppl.encoders.frozen._refuse_memory", lambda *_: None)
     for batch_rows in (1, 4):
         with pytest.raises(ParameterError, match="changes while it computes"):
-            load_encoder(f"hf:{tmp_path / 'llama'}?max_tokens=40", batch_rows=batch_rows)
+            load_encoder(
+                f"hf:{tmp_path / 'llama'}?max_tokens=40", batch_rows=batch_rows
+            )
 
 
 def test_buffers_that_change_are_noticed(torch):
@@ -380,17 +522,26 @@ def test_buffers_that_change_are_noticed(torch):
     assert state() != before
 
 
-def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(transformers, tokenizer, tmp_path):
+def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(
+    transformers, tokenizer, tmp_path
+):
     config = transformers.BertConfig(vocab_size=len(tokenizer) - 1, **SIZES)
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer.save_pretrained(tmp_path / "bert")
-    with pytest.raises(ParameterError, match=rf"tokens up to number {len(tokenizer) - 1}, and the model embeddings"):
+    with pytest.raises(
+        ParameterError,
+        match=rf"tokens up to number {len(tokenizer) - 1}, and the model embeddings",
+    ):
         load_encoder(f"hf:{tmp_path / 'bert'}")
 
 
 def test_hf_cuts_texts(bert):
     encoder = load_encoder(f"hf:{bert}?max_tokens=6&max_windows=1")
-    short, long = encoder.encode(["card payment not arrived", "card payment not arrived why"])
+    short, long = encoder.encode(
+        ["card payment not arrived", "card payment not arrived why"]
+    )
     np.testing.assert_array_equal(short, long)
     for name in ("max_tokens", "max_windows"):
         for wrong in ("0", "x", "1.5", ""):
@@ -406,25 +557,44 @@ def test_hf_long_texts(torch, transformers, bert, clip, texts, independent, capf
     assert encoder.fingerprint.preprocessing.endswith(", at most 48, 39 windows")
     independent(encoder, texts)
     independent(load_encoder(f"hf:{clip}?modality=text", batch_rows=4), texts)
-    text = [("card", "why", "twice", "my", "account")[place * place % 7 % 5] for place in range(52)]
-    model, tokenizer = (kind.from_pretrained(bert) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
+    text = [
+        ("card", "why", "twice", "my", "account")[place * place % 7 % 5]
+        for place in range(52)
+    ]
+    model, tokenizer = (
+        kind.from_pretrained(bert)
+        for kind in (transformers.AutoModel, transformers.AutoTokenizer)
+    )
     parts = []
     for part in (text[:46], text[6:]):
         with torch.inference_mode():
-            hidden = model.eval()(**tokenizer(" ".join(part), return_tensors="pt")).last_hidden_state[0]
+            hidden = model.eval()(
+                **tokenizer(" ".join(part), return_tensors="pt")
+            ).last_hidden_state[0]
         assert len(hidden) == 48
         parts.append(hidden.mean(0).numpy())
-    mean = np.mean(parts, axis=0) * np.linalg.norm(parts, axis=1).mean() / np.linalg.norm(np.mean(parts, axis=0))
+    mean = (
+        np.mean(parts, axis=0)
+        * np.linalg.norm(parts, axis=1).mean()
+        / np.linalg.norm(np.mean(parts, axis=0))
+    )
     capfd.readouterr()
     np.testing.assert_allclose(encoder.encode([" ".join(text)])[0], mean, **CLOSE)
-    assert capfd.readouterr() == ("", "")  # a warning of the library that a text is long would be about that text
+    assert capfd.readouterr() == (
+        "",
+        "",
+    )  # a warning of the library that a text is long would be about that text
     cut = load_encoder(f"hf:{bert}?max_windows=1", batch_rows=4)
     assert not cut.fingerprint.same_function(encoder.fingerprint)
 
 
-def test_st_long_texts_start_with_the_prompt_in_every_window(sentences, texts, independent):
+def test_st_long_texts_start_with_the_prompt_in_every_window(
+    sentences, texts, independent
+):
     encoder = load_encoder(f"st:{sentences}?max_windows=3", batch_rows=4)
-    assert encoder.fingerprint.preprocessing.endswith("at most 40, prompt 'not my card: ', 3 windows")
+    assert encoder.fingerprint.preprocessing.endswith(
+        "at most 40, prompt 'not my card: ', 3 windows"
+    )
     independent(encoder, texts)
     long = " ".join(["charged twice"] * 40)
     windows = encoder.text_windows.split(encoder.prepare(long))
@@ -437,7 +607,11 @@ def test_st_long_texts_start_with_the_prompt_in_every_window(sentences, texts, i
 
 def test_hf_images(torch, transformers, vit, images, independent):
     encoder = load_encoder(f"hf:{vit}", batch_rows=4)
-    assert (encoder.modality, encoder.dimension, encoder.fingerprint.pooling) == ("image", 24, "cls")
+    assert (encoder.modality, encoder.dimension, encoder.fingerprint.pooling) == (
+        "image",
+        24,
+        "cls",
+    )
     independent(encoder, images)
     model = transformers.AutoModel.from_pretrained(vit).eval()
     inputs = torch.from_numpy(np.stack([encoder.prepare(image) for image in images]))
@@ -451,10 +625,14 @@ def test_hf_images(torch, transformers, vit, images, independent):
         load_encoder(f"hf:{vit}?pooling=max")
 
 
-def test_a_processor_must_make_one_shape_of_all_images(vit, images, independent, tmp_path):
+def test_a_processor_must_make_one_shape_of_all_images(
+    vit, images, independent, tmp_path
+):
     shutil.copytree(vit, tmp_path / "vit")
     shortest = {"size": {"shortest_edge": 16}}
-    write_processor(tmp_path / "vit", "CLIPImageProcessor", do_center_crop=False, **shortest)
+    write_processor(
+        tmp_path / "vit", "CLIPImageProcessor", do_center_crop=False, **shortest
+    )
     with pytest.raises(ParameterError, match="inputs of different shapes"):
         load_encoder(f"hf:{tmp_path / 'vit'}")
     crop = {"do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
@@ -463,7 +641,8 @@ def test_a_processor_must_make_one_shape_of_all_images(vit, images, independent,
 
 
 def test_hf_models_of_both(torch, transformers, clip, images, texts, independent):
-    pictures, words = load_encoder(f"hf:{clip}", batch_rows=4), load_encoder(f"hf:{clip}?modality=text", batch_rows=4)
+    pictures = load_encoder(f"hf:{clip}", batch_rows=4)
+    words = load_encoder(f"hf:{clip}?modality=text", batch_rows=4)
     assert (pictures.modality, words.modality) == ("image", "text")
     assert pictures.dimension == words.dimension == 12
     independent(pictures, images)
@@ -472,42 +651,74 @@ def test_hf_models_of_both(torch, transformers, clip, images, texts, independent
 
 def reference(transformers, folder, texts, **padding):
     """Return what the library's own example gives, text by text."""
-    model, tokenizer = (kind.from_pretrained(folder) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
-    inputs = [tokenizer(text, truncation=True, max_length=48, return_tensors="pt", **padding) for text in texts]
-    rows = [model.eval().get_text_features(input_ids=one["input_ids"]).pooler_output for one in inputs]
+    model, tokenizer = (
+        kind.from_pretrained(folder)
+        for kind in (transformers.AutoModel, transformers.AutoTokenizer)
+    )
+    inputs = [
+        tokenizer(text, truncation=True, max_length=48, return_tensors="pt", **padding)
+        for text in texts
+    ]
+    rows = [
+        model.eval().get_text_features(input_ids=one["input_ids"]).pooler_output
+        for one in inputs
+    ]
     return np.concatenate([row.detach().numpy() for row in rows])
 
 
-def test_the_tower_of_texts_embeds_into_the_space_of_the_images(torch, transformers, clip, images, vit):
+def test_the_tower_of_texts_embeds_into_the_space_of_the_images(
+    torch, transformers, clip, images, vit
+):
     encoder = load_encoder(f"hf:{clip}", batch_rows=4)
     tower = encoder.text_tower()
     assert (tower.modality, tower.dimension) == ("text", encoder.dimension)
     names = ["card", "my account was charged twice"]
-    np.testing.assert_allclose(tower.encode(names), reference(transformers, clip, names), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        tower.encode(names), reference(transformers, clip, names), rtol=1e-4, atol=1e-5
+    )
     assert tower.text_tower() is None
     assert load_encoder(f"hf:{vit}", batch_rows=4).text_tower() is None
 
 
-def test_images_are_described_by_texts(torch, transformers, clip, vit, images, tmp_path, monkeypatch, runner):
+def test_images_are_described_by_texts(
+    torch, transformers, clip, vit, images, tmp_path, monkeypatch, runner
+):
     """In Python and by the command alike; an encoder without a tower for texts says what to do."""
     monkeypatch.chdir(tmp_path)
-    classes, y = ["card", "not-my-account"], ["card", "not-my-account"] * 4
+    classes = ["card", "not-my-account"]
+    y = ["card", "not-my-account"] * 4
     for number, (label, image) in enumerate(zip(y, images[:8], strict=True)):
         (tmp_path / "photos" / label).mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "photos" / label / f"{number}.png")
     (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
     command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt"]
     command += ["--mu", "1", "--options", "random_state=1"]
-    done = runner.invoke(app, [*command, "--descriptions", "names", "--out", "m.safetensors"])
+    done = runner.invoke(
+        app, [*command, "--descriptions", "names", "--out", "m.safetensors"]
+    )
     assert done.exit_code == 0, done.stderr
     paths = sorted((tmp_path / "photos").rglob("*.png"))
-    model = dppl.PrivateClassifier(f"hf:{clip}", dppl.GaussianDP(1.0), classes, descriptions="names", random_state=1)
+    model = dppl.PrivateClassifier(
+        f"hf:{clip}",
+        dppl.GaussianDP(1.0),
+        classes,
+        descriptions="names",
+        random_state=1,
+    )
     model.fit(paths, [path.parent.name for path in paths])
     assert (tmp_path / "m.safetensors").read_bytes() == model.model_.to_bytes()
     assert model.model_.examples_.texts == (("card",), ("not my account",))
     direct = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes, random_state=1)
-    rows = load_encoder(f"hf:{clip}?modality=text").encode(["card", "not my account"]).astype(np.float16)
-    X = load_encoder(f"hf:{clip}").encode([PIL.open(path) for path in paths]).astype(np.float16)
+    rows = (
+        load_encoder(f"hf:{clip}?modality=text")
+        .encode(["card", "not my account"])
+        .astype(np.float16)
+    )
+    X = (
+        load_encoder(f"hf:{clip}")
+        .encode([PIL.open(path) for path in paths])
+        .astype(np.float16)
+    )
     direct.set_params(public=PublicData(examples=rows, example_classes=classes)).fit(
         X, [path.parent.name for path in paths]
     )
@@ -515,14 +726,25 @@ def test_images_are_described_by_texts(torch, transformers, clip, vit, images, t
     # By default only texts are described by the names of their classes.
     assert model.set_params(descriptions="auto").fit(paths, y).model_.examples_ is None
     command[3] = f"hf:{vit}"
-    refused = runner.invoke(app, [*command, "--descriptions", "names", "--out", "n.safetensors"])
+    refused = runner.invoke(
+        app, [*command, "--descriptions", "names", "--out", "n.safetensors"]
+    )
     assert refused.exit_code == 2
-    assert "--descriptions must be a folder with a subfolder of example images for each class" in refused.stderr
+    assert (
+        "--descriptions must be a folder with a subfolder of example images for each class"
+        in refused.stderr
+    )
     assert not list(tmp_path.glob("n.safetensors*"))
 
 
-def test_siglip_reads_texts_padded_as_it_was_trained(torch, transformers, tokenizer, tmp_path, independent, texts):
-    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 48, "projection_size": 24}
+def test_siglip_reads_texts_padded_as_it_was_trained(
+    torch, transformers, tokenizer, tmp_path, independent, texts
+):
+    text = {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": 48,
+        "projection_size": 24,
+    }
     config = transformers.SiglipConfig(
         text_config={**SIZES, **text, "eos_token_id": 1, "bos_token_id": 0},
         vision_config={**SIZES, "image_size": 16, "patch_size": 4},
@@ -530,7 +752,9 @@ def test_siglip_reads_texts_padded_as_it_was_trained(torch, transformers, tokeni
     transformers.SiglipModel(config).save_pretrained(tmp_path / "siglip")
     tokenizer.save_pretrained(tmp_path / "siglip")
     write_processor(tmp_path / "siglip", "SiglipImageProcessor")
-    tower = load_encoder(f"hf:{tmp_path / 'siglip'}?modality=text&max_windows=1", batch_rows=4)
+    tower = load_encoder(
+        f"hf:{tmp_path / 'siglip'}?modality=text&max_windows=1", batch_rows=4
+    )
     expected = reference(transformers, tmp_path / "siglip", texts, padding="max_length")
     np.testing.assert_allclose(tower.encode(texts), expected, rtol=1e-4, atol=1e-5)
     unpadded = reference(transformers, tmp_path / "siglip", texts)
@@ -557,18 +781,23 @@ def two_towers(transformers, bert, vit, models):
     return folder
 
 
-def test_a_pooler_that_counts_is_in_the_fingerprint(transformers, two_towers, texts, tmp_path):
+def test_a_pooler_that_counts_is_in_the_fingerprint(
+    transformers, two_towers, texts, tmp_path
+):
     model = transformers.AutoModel.from_pretrained(two_towers)
     model.text_model.pooler.dense.weight.data += 1
     shutil.copytree(two_towers, tmp_path / "other")
     model.save_pretrained(tmp_path / "other")
     one, other = (
-        load_encoder(f"hf:{folder}?modality=text", batch_rows=4) for folder in (two_towers, tmp_path / "other")
+        load_encoder(f"hf:{folder}?modality=text", batch_rows=4)
+        for folder in (two_towers, tmp_path / "other")
     )
     assert not np.allclose(one.encode(texts), other.encode(texts))
     assert not one.fingerprint.same_function(other.fingerprint)
     # A file without it would leave it at its random start.
-    state = {key: value for key, value in model.state_dict().items() if "pooler" not in key}
+    state = {
+        key: value for key, value in model.state_dict().items() if "pooler" not in key
+    }
     model.save_pretrained(tmp_path / "other", state_dict=state)
     with pytest.raises(InputError, match=r"holds no weights for \w+_model\.pooler"):
         load_encoder(f"hf:{tmp_path / 'other'}?modality=text")
@@ -576,9 +805,16 @@ def test_a_pooler_that_counts_is_in_the_fingerprint(transformers, two_towers, te
 
 def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_path):
     model = transformers.AutoModel.from_pretrained(bert, add_pooling_layer=False)
-    state = {key: value for key, value in model.state_dict().items() if "layer.1.output.dense" not in key}
+    state = {
+        key: value
+        for key, value in model.state_dict().items()
+        if "layer.1.output.dense" not in key
+    }
     model.save_pretrained(tmp_path / "part", state_dict=state)
-    with pytest.raises(InputError, match=r"holds no weights for encoder\.layer\.1\.output\.dense\.\w+ and 1 more"):
+    with pytest.raises(
+        InputError,
+        match=r"holds no weights for encoder\.layer\.1\.output\.dense\.\w+ and 1 more",
+    ):
         load_encoder(f"hf:{tmp_path / 'part'}")
     (tmp_path / "empty").mkdir()
     for scheme in ("hf", "st"):
@@ -592,20 +828,25 @@ def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_p
 def test_st_texts(library, sentences, texts, independent):
     encoder = load_encoder(f"st:{sentences}?max_windows=1", batch_rows=4)
     assert encoder.fingerprint.pooling == "mean, normalised"
-    assert encoder.fingerprint.preprocessing.endswith("at most 40, prompt 'not my card: '")
+    assert encoder.fingerprint.preprocessing.endswith(
+        "at most 40, prompt 'not my card: '"
+    )
     independent(encoder, texts)
     model = library.SentenceTransformer(str(sentences), device="cpu")
     np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)
 
 
-def test_an_export_for_onnx_is_another_encoder_of_the_same_function(sentences, texts, tmp_path, independent):
+def test_an_export_for_onnx_is_another_encoder_of_the_same_function(
+    sentences, texts, tmp_path, independent
+):
     for package in ("onnx", "onnxruntime"):
         pytest.importorskip(package)
     path = tmp_path / "sentences.onnx"
     dppl.export.save(f"st:{sentences}", path, to="onnx")
     with pytest.raises(FileExistsError):
         dppl.export.save(f"st:{sentences}", path, to="onnx")
-    here, there = load_encoder(f"st:{sentences}", batch_rows=4), load_encoder(f"onnx:{path}", batch_rows=4)
+    here = load_encoder(f"st:{sentences}", batch_rows=4)
+    there = load_encoder(f"onnx:{path}", batch_rows=4)
     assert there.fingerprint.row_independent
     long = [*texts, " ".join(["charged twice"] * 60)]
     np.testing.assert_allclose(there.encode(long), here.encode(long), **CLOSE)
@@ -625,7 +866,9 @@ def test_an_export_that_embeds_otherwise_is_refused(sentences, tmp_path, monkeyp
     for uri in (f"st:{sentences}?max_windows=1", f"st:{sentences}"):
         with pytest.raises(InputError, match="differ by more than rounding"):
             dppl.export.save(uri, tmp_path / "one.onnx", to="onnx")
-        monkeypatch.setattr(FrozenModel, "to_onnx", lambda self, arrays: call(changed(self), arrays))
+        monkeypatch.setattr(
+            FrozenModel, "to_onnx", lambda self, arrays: call(changed(self), arrays)
+        )
     assert not (tmp_path / "one.onnx").exists()
 
 
@@ -639,30 +882,45 @@ def changed(frozen):
 def test_only_texts_of_torch_are_exported(vit, sentences, tmp_path):
     for package in ("onnx", "onnxruntime"):
         pytest.importorskip(package)
-    with pytest.raises(ParameterError, match="must be an encoder of texts that torch computes"):
+    with pytest.raises(
+        ParameterError, match="must be an encoder of texts that torch computes"
+    ):
         dppl.export.save(f"hf:{vit}", tmp_path / "one.onnx", to="onnx")
     with pytest.raises(ParameterError, match="to must be 'onnx' for an encoder"):
         dppl.export.save(f"st:{sentences}", tmp_path / "one", to="hf")
 
 
-def test_without_a_trial_rows_are_the_same_and_nothing_is_promised(sentences, texts, same_bits):
+def test_without_a_trial_rows_are_the_same_and_nothing_is_promised(
+    sentences, texts, same_bits
+):
     tried = load_encoder(f"st:{sentences}", batch_rows=4)
     untried = load_encoder(f"st:{sentences}", batch_rows=4, trial=False)
-    assert (tried.fingerprint.row_independent, untried.fingerprint.row_independent) == (True, False)
+    assert (tried.fingerprint.row_independent, untried.fingerprint.row_independent) == (
+        True,
+        False,
+    )
     assert untried.fingerprint.same_function(tried.fingerprint)
     same_bits(untried.encode(texts), tried.encode(texts))
 
 
 @pytest.mark.parametrize(
-    "config", [{"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, {"pooling_mode": "cls"}]
+    "config",
+    [
+        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+        {"pooling_mode": "cls"},
+    ],
 )
 def test_st_models_of_every_age(config, library, sentences, texts, tmp_path):
     shutil.copytree(sentences, tmp_path / "model")
     folder = tmp_path / "model"
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 24, **config}))
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": 24, **config})
+    )
     (folder / "config_sentence_transformers.json").unlink()
     limits = json.loads((folder / "sentence_bert_config.json").read_text())
-    (folder / "sentence_bert_config.json").write_text(json.dumps({**limits, "max_seq_length": 20}))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({**limits, "max_seq_length": 20})
+    )
     modules = json.loads((folder / "modules.json").read_text())[:2]
     (folder / "modules.json").write_text(json.dumps(modules))
     encoder = load_encoder(f"st:{folder}?max_windows=1", batch_rows=4)
@@ -674,19 +932,34 @@ def test_st_models_of_every_age(config, library, sentences, texts, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("modules.json", [{"type": "a.Transformer", "path": ""}, {"type": "modeling_own.Own", "path": "1_Pooling"}]),
+        (
+            "modules.json",
+            [
+                {"type": "a.Transformer", "path": ""},
+                {"type": "modeling_own.Own", "path": "1_Pooling"},
+            ],
+        ),
         ("1_Pooling/config.json", {"pooling_mode": "max"}),
-        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+        ),
         ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}),
         ("sentence_bert_config.json", {"do_lower_case": True}),
     ],
 )
-def test_other_models_of_sentences_are_refused_and_no_code_of_theirs_is_run(file, content, sentences, tmp_path):
+def test_other_models_of_sentences_are_refused_and_no_code_of_theirs_is_run(
+    file, content, sentences, tmp_path
+):
     folder = tmp_path / "model"
     shutil.copytree(sentences, folder)
-    (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n")
+    (folder / "modeling_own.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n"
+    )
     (folder / file).write_text(json.dumps(content))
-    with pytest.raises(InputError, match="must be a transformer whose tokens are pooled"):
+    with pytest.raises(
+        InputError, match="must be a transformer whose tokens are pooled"
+    ):
         load_encoder(f"st:{folder}")
     assert not (tmp_path / "ran").exists()
 
@@ -702,7 +975,9 @@ def test_a_checkpoint_that_would_run_code_is_refused(torch, timm, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_tokenizer_in_the_folder_of_a_module_decides_the_function(sentences, tmp_path):
+def test_a_tokenizer_in_the_folder_of_a_module_decides_the_function(
+    sentences, tmp_path
+):
     """Older models of sentence-transformers keep it there."""
     found = []
     for place, lower in (("a", True), ("b", False)):
@@ -710,7 +985,11 @@ def test_a_tokenizer_in_the_folder_of_a_module_decides_the_function(sentences, t
         shutil.copytree(sentences, folder)
         modules = json.loads((folder / "modules.json").read_text())
         (folder / "0_Transformer").mkdir()
-        for file in [*folder.glob("*.json"), *folder.glob("*.txt"), *folder.glob("model.*")]:
+        for file in [
+            *folder.glob("*.json"),
+            *folder.glob("*.txt"),
+            *folder.glob("model.*"),
+        ]:
             if file.name not in ("modules.json", "config_sentence_transformers.json"):
                 file.rename(folder / "0_Transformer" / file.name)
         modules[0]["path"] = "0_Transformer"

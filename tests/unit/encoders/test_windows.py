@@ -9,8 +9,15 @@ from dppl.encoders.windows import PAGE, TextWindows, said
 from dppl.errors import ParameterError
 from loops import loop
 
-IDENTITY = {"library": "tests", "weights": "none", "preprocessing": "none", "pooling": "none", "versions": "none"}
-START, END = 1001, 1002
+IDENTITY = {
+    "library": "tests",
+    "weights": "none",
+    "preprocessing": "none",
+    "pooling": "none",
+    "versions": "none",
+}
+START = 1001
+END = 1002
 
 
 def encode(text, most):
@@ -27,9 +34,12 @@ def numbers(length, start=0):
 
 def mean(arrays):
     """Return the mean of the tokens in a nonlinear map of neighbours, so that what is next to a token counts."""
-    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    ids = arrays["input_ids"]
+    mask = arrays["attention_mask"]
     angles = (ids + np.roll(ids, 1, axis=1))[:, :, None] * np.arange(1, 9) / 50
-    return ((np.sin(angles) * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]).astype(np.float32)
+    return ((np.sin(angles) * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]).astype(
+        np.float32
+    )
 
 
 def unit(arrays):
@@ -40,14 +50,20 @@ def unit(arrays):
 def encoder(compute=mean, limit=18, max_windows=4, **changes):
     windows = TextWindows.of(encode, limit, max_windows)
     return FixedShapeEncoder(
-        TextAdapter(**IDENTITY, windows=windows, compute=compute, batch_rows=4, **changes), "tests"
+        TextAdapter(
+            **IDENTITY, windows=windows, compute=compute, batch_rows=4, **changes
+        ),
+        "tests",
     )
 
 
 @pytest.fixture
 def long_texts():
     """Texts of one window to more than four."""
-    return [numbers(length, 7 * length) for length in (0, 1, 3, 15, 16, 17, 18, 29, 30, 31, 44, 57, 58, 59, 90, 300)]
+    return [
+        numbers(length, 7 * length)
+        for length in (0, 1, 3, 15, 16, 17, 18, 29, 30, 31, 44, 57, 58, 59, 90, 300)
+    ]
 
 
 @loop("limit, max_windows", [(3, 1), (3, 5), (10, 1), (10, 3), (18, 4), (50, 9)])
@@ -67,7 +83,9 @@ def test_windows_cover_a_text_evenly_and_each_token_counts_once(limit, max_windo
             assert pieces == [(tokens, 1.0)]
             continue
         assert all(len(piece["input_ids"]) == limit for piece, _ in pieces)
-        assert all((piece["kinds"] == piece["input_ids"] % 7).all() for piece, _ in pieces)
+        assert all(
+            (piece["kinds"] == piece["input_ids"] % 7).all() for piece, _ in pieces
+        )
         inner = [piece["input_ids"].tolist() for piece, _ in pieces]
         assert all((ids[0], ids[-1]) == (START, END) for ids in inner)
         starts = [ids[1] for ids in inner]
@@ -79,13 +97,24 @@ def test_windows_cover_a_text_evenly_and_each_token_counts_once(limit, max_windo
         assert steps.max() <= size - size // 8
         weights = [weight for _, weight in pieces]
         assert sum(weights) == pytest.approx(read, rel=1e-12)
-        share = sum(1 / sum(start <= place < start + size for start in starts) for place in range(size))
+        share = sum(
+            1 / sum(start <= place < start + size for start in starts)
+            for place in range(size)
+        )
         assert weights[0] == pytest.approx(share, rel=1e-12)
     assert len(pieces) == max_windows
 
 
 def test_as_many_windows_as_hold_a_page():
-    for limit, number in ((64, 29), (77, 25), (128, 15), (256, 8), (512, 4), (1602, 1), (8192, 1)):
+    for limit, number in (
+        (64, 29),
+        (77, 25),
+        (128, 15),
+        (256, 8),
+        (512, 4),
+        (1602, 1),
+        (8192, 1),
+    ):
         made = TextWindows.of(encode, limit, None)
         assert made.max_windows == number
         assert made.most >= PAGE
@@ -113,15 +142,24 @@ def test_a_neighbour_moves_no_other_embedding(long_texts, same_bits):
     made = encoder()
     before = made.encode(long_texts)
     for place in range(len(long_texts)):
-        same_bits(made.encode(long_texts[:place] + long_texts[place + 1 :]), np.delete(before, place, axis=0))
+        same_bits(
+            made.encode(long_texts[:place] + long_texts[place + 1 :]),
+            np.delete(before, place, axis=0),
+        )
         changed = [*long_texts[:place], numbers(200, 5), *long_texts[place + 1 :]]
-        same_bits(np.delete(made.encode(changed), place, axis=0), np.delete(before, place, axis=0))
+        same_bits(
+            np.delete(made.encode(changed), place, axis=0),
+            np.delete(before, place, axis=0),
+        )
 
 
 def test_a_text_of_one_window_is_embedded_as_it_was(long_texts, same_bits):
     texts = [text for text in long_texts if len(text.split()) <= 16]
     assert len(texts) == 5
-    same_bits(encoder(max_windows=4).encode([*texts, numbers(40)])[:-1], encoder(max_windows=1).encode(texts))
+    same_bits(
+        encoder(max_windows=4).encode([*texts, numbers(40)])[:-1],
+        encoder(max_windows=1).encode(texts),
+    )
 
 
 def test_a_long_text_is_the_mean_of_its_windows():
@@ -134,17 +172,26 @@ def test_a_long_text_is_the_mean_of_its_windows():
         expected = direction / np.linalg.norm(direction) * lengths.mean()
         np.testing.assert_allclose(made.encode([numbers(18)])[0], expected, rtol=1e-5)
     assert np.linalg.norm(made.encode([numbers(40)])) == pytest.approx(1, rel=1e-6)
-    # Three windows from 0, 14 and 28, which share two tokens: they count 14 + 2/2, 12 + 2 * 2/2 and 14 + 2/2 tokens.
-    windows = encoder(unit).encode([numbers(16), numbers(16, 14), numbers(16, 28)]).astype(float)
+    # Three windows from 0, 14 and 28, which share two tokens: they count 14 + 2/2, 12 +
+    # 2 * 2/2 and 14 + 2/2 tokens.
+    windows = (
+        encoder(unit)
+        .encode([numbers(16), numbers(16, 14), numbers(16, 28)])
+        .astype(float)
+    )
     direction = np.array([15, 14, 15]) @ windows
     expected = direction / np.linalg.norm(direction)
-    np.testing.assert_allclose(encoder(unit).encode([numbers(44)])[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        encoder(unit).encode([numbers(44)])[0], expected, rtol=1e-5
+    )
 
 
 def test_what_is_beyond_the_last_window_is_not_read(same_bits):
     made = encoder()
     most = made.text_windows.most
-    whole, cut, other = made.encode([numbers(most), numbers(most + 1), numbers(most - 1)])
+    whole, cut, other = made.encode(
+        [numbers(most), numbers(most + 1), numbers(most - 1)]
+    )
     same_bits(whole, cut)
     assert (whole != other).any()
 
@@ -165,10 +212,15 @@ def test_a_text_of_a_megabyte_takes_no_more_than_its_first_windows(same_bits):
 
 
 def test_progress_counts_texts_and_not_windows(long_texts):
-    made, counts = encoder(), []
+    made = encoder()
+    counts = []
     prepared = [made.prepare(text) for text in long_texts]
     made.encode_prepared(prepared, counts.append)
-    assert sum(counts) == len(long_texts) < sum(len(made.text_windows.split(one)) for one in prepared)
+    assert (
+        sum(counts)
+        == len(long_texts)
+        < sum(len(made.text_windows.split(one)) for one in prepared)
+    )
     assert min(counts) >= 0
 
 
@@ -185,7 +237,9 @@ def test_a_window_that_is_not_finite_spoils_its_text_alone(long_texts):
 
 def test_windows_that_cancel_have_no_direction():
     def signed(arrays):
-        return np.where(arrays["input_ids"][:, 1] == 0, 1, -1).astype(np.float32)[:, None]
+        return np.where(arrays["input_ids"][:, 1] == 0, 1, -1).astype(np.float32)[
+            :, None
+        ]
 
     assert encoder(signed).encode([numbers(18)]) == [[0]]
 
@@ -195,7 +249,10 @@ def test_a_fingerprint_says_how_long_texts_may_be():
         ("tokens ab12, at most 256", "1 window of 256 tokens"),
         ("tokens ab12, at most 256, 8 windows", "8 windows of 256 tokens"),
         ("tokens ab12, always 64, 30 windows", "30 windows of 64 tokens"),
-        ("tokens ab12, at most 40, prompt 'in 9 windows, ', 2 windows", "2 windows of 40 tokens"),
+        (
+            "tokens ab12, at most 40, prompt 'in 9 windows, ', 2 windows",
+            "2 windows of 40 tokens",
+        ),
         ("tokens ab12, at most 40, prompt 'x, 9 windows'", "1 window of 40 tokens"),
         ("tokens ab12, at most 48, padding 0, 3 windows", "3 windows of 48 tokens"),
         ("bicubic", ""),

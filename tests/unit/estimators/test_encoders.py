@@ -24,17 +24,32 @@ FIRST = Fingerprint(
     versions="torch 2",
     row_independent=True,
 )
-MATTERS = {"library": "timm", "weights": "ff00", "preprocessing": "none", "pooling": "mean", "dtype": "float16"}
-NO_MATTER = {"uri": "hf:copy", "device": "cuda", "batch": "1 rows", "versions": "torch 3", "row_independent": False}
+MATTERS = {
+    "library": "timm",
+    "weights": "ff00",
+    "preprocessing": "none",
+    "pooling": "mean",
+    "dtype": "float16",
+}
+NO_MATTER = {
+    "uri": "hf:copy",
+    "device": "cuda",
+    "batch": "1 rows",
+    "versions": "torch 3",
+    "row_independent": False,
+}
 RNG = np.random.default_rng(0)
-X, P = RNG.standard_normal((30, 8)).astype(np.float32), RNG.standard_normal((20, 8)).astype(np.float32)
+X = RNG.standard_normal((30, 8)).astype(np.float32)
+P = RNG.standard_normal((20, 8)).astype(np.float32)
 Y = np.repeat([0, 1], 15)
 WORDS = "an embedding may depend on the records embedded beside it"
 NOT_COVERED = {"not_covered": "rounding"}
 
 
 def table(rows, name=None, **metadata):
-    return EmbeddingTable.of(rows, metadata=metadata | ({} if name is None else {"encoder": name}))
+    return EmbeddingTable.of(
+        rows, metadata=metadata | ({} if name is None else {"encoder": name})
+    )
 
 
 def mean(**options):
@@ -45,7 +60,11 @@ def test_every_field_of_a_fingerprint_matters_or_not():
     assert set(MATTERS) | set(NO_MATTER) == set(Fingerprint.__slots__)
 
 
-@pytest.mark.parametrize(("changes", "same"), [(MATTERS, False), (NO_MATTER, True)], ids=["function", "circumstances"])
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [(MATTERS, False), (NO_MATTER, True)],
+    ids=["function", "circumstances"],
+)
 def test_the_same_encoder(changes, same):
     for name, value in changes.items():
         other = replace(FIRST, **{name: value})
@@ -87,9 +106,9 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
             call(rows(X, OTHER))
         assert "ff00" not in str(caught.value)
     with pytest.raises(InputError, match=r"public.rows must be embedded by"):
-        mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(rows(P, OTHER))).fit(
-            table(X, FIRST.text()), Y
-        )
+        mean(lattice=LatticeOptions(center="public")).set_params(
+            public=PublicData(rows(P, OTHER))
+        ).fit(table(X, FIRST.text()), Y)
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="another encoder"):
         dppl.load(tmp_path / "m.safetensors").predict(rows(X, OTHER))
@@ -98,7 +117,9 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
 def test_shards_of_two_encoders_are_no_table(tmp_path):
     for name, encoder in (("a", FIRST.text()), ("b", AGAIN)):
         write_table(tmp_path / f"{name}.parquet", X, metadata={"encoder": encoder})
-    assert read_table(tmp_path).metadata == {"encoder": FIRST.text()}  # one function on two devices
+    assert read_table(tmp_path).metadata == {
+        "encoder": FIRST.text()
+    }  # one function on two devices
     for metadata in ({"encoder": OTHER}, {}):
         write_table(tmp_path / "b.parquet", X, metadata=metadata)
         with pytest.raises(InputError, match="all shards must name the same encoder"):
@@ -106,9 +127,9 @@ def test_shards_of_two_encoders_are_no_table(tmp_path):
 
 
 def test_without_a_name_on_both_sides_nothing_is_compared():
-    mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(table(P, FIRST.text()))).fit(
-        X, Y
-    ).predict(table(X, OTHER))
+    mean(lattice=LatticeOptions(center="public")).set_params(
+        public=PublicData(table(P, FIRST.text()))
+    ).fit(X, Y).predict(table(X, OTHER))
     mean(lattice=LatticeOptions(center="public")).set_params(public=PublicData(P)).fit(
         table(X, FIRST.text()), Y
     ).predict(X)
@@ -120,7 +141,10 @@ ESTIMATORS = {
     "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1]),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]),
     "search": dppl.PrivateSearch(
-        dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]), {"lattice__pool": [1]}, mean_runs=2, random_state=0
+        dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]),
+        {"lattice__pool": [1]},
+        mean_runs=2,
+        random_state=0,
     ),
     "probe": LinearProbe(ZCDP(1.0), [0, 1]),
 } | {
@@ -134,11 +158,17 @@ def test_the_guarantee_lists_what_the_encoder_cannot_promise(name, tmp_path):
     estimator = ESTIMATORS[name]
     for rows, public, listed in [
         (table(X, **NOT_COVERED), P, True),
-        (table(X), table(P, **NOT_COVERED), False),  # public rows may depend on one another
+        (
+            table(X),
+            table(P, **NOT_COVERED),
+            False,
+        ),  # public rows may depend on one another
         (X, P, False),
     ]:
         getattr(estimator, "estimator", estimator).public = PublicData(public)
         estimator.fit(rows, Y)
         assert any(WORDS in text for text in estimator.guarantee_.not_covered) == listed
         estimator.save(tmp_path / "m.safetensors", overwrite=True)
-        assert (WORDS in str(dppl.load(tmp_path / "m.safetensors").guarantee_)) == listed
+        assert (
+            WORDS in str(dppl.load(tmp_path / "m.safetensors").guarantee_)
+        ) == listed

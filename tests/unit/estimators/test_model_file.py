@@ -9,31 +9,52 @@ from safetensors.numpy import load_file, save_file
 
 import dppl
 from checksums import forged
-from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, PureDP
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    GaussianDP,
+    LatticeOptions,
+    MeanPrototypes,
+    PublicData,
+    PublicPrototypes,
+    PureDP,
+)
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
 from dppl.estimators.public_data import ExamplesKept
 from dppl.io import EmbeddingTable, read_table
 
 RNG = np.random.default_rng(0)
-X, P = RNG.normal(size=(60, 12)), RNG.normal(size=(40, 12))
-TEXT, NUMBER = np.array(list("abc"))[RNG.integers(0, 3, 60)], RNG.integers(0, 3, 60)
+X = RNG.normal(size=(60, 12))
+P = RNG.normal(size=(40, 12))
+TEXT = np.array(list("abc"))[RNG.integers(0, 3, 60)]
+NUMBER = RNG.integers(0, 3, 60)
 MODELS = {
     "mean": MeanPrototypes(ZCDP(1.0), list("abc")),
     "mapped": MeanPrototypes(
-        GaussianDP(1.0), ["c", "a", "b", "é"], lattice=LatticeOptions(center="public", pool=2, rotation=9)
+        GaussianDP(1.0),
+        ["c", "a", "b", "é"],
+        lattice=LatticeOptions(center="public", pool=2, rotation=9),
     ),
-    "published": MeanPrototypes(ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one"),
-    "coinpress": MeanPrototypes(ZCDP(2.0), [0, 1, 2], adjacency="replace-one", coinpress=(0.25, 0.75)),
+    "published": MeanPrototypes(
+        ApproxDP(1.0, 1e-5), [0, 1, 2], adjacency="replace-one"
+    ),
+    "coinpress": MeanPrototypes(
+        ZCDP(2.0), [0, 1, 2], adjacency="replace-one", coinpress=(0.25, 0.75)
+    ),
     "public": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=4),
-    "top-k": PublicPrototypes(ZCDP(1.0), list("abc"), n_prototypes=np.int64(3), clip=(0.5, 1.5)),
+    "top-k": PublicPrototypes(
+        ZCDP(1.0), list("abc"), n_prototypes=np.int64(3), clip=(0.5, 1.5)
+    ),
 }
 
 
 @pytest.fixture(params=MODELS, scope="module")
 def model(request):
     estimator = MODELS[request.param]
-    return estimator.set_params(public=PublicData(P)).fit(X, NUMBER if 0 in estimator.classes else TEXT)
+    return estimator.set_params(public=PublicData(P)).fit(
+        X, NUMBER if 0 in estimator.classes else TEXT
+    )
 
 
 def test_a_loaded_model_is_the_saved_one(model, tmp_path):
@@ -47,14 +68,20 @@ def test_a_loaded_model_is_the_saved_one(model, tmp_path):
     assert to_bytes(again) == to_bytes(model)
     if isinstance(model, PublicPrototypes):
         assert (again.public_indices_ == model.public_indices_).all()
-        assert describe(tmp_path / "m.safetensors")["public_indices"] == model.public_indices_.tolist()
+        assert (
+            describe(tmp_path / "m.safetensors")["public_indices"]
+            == model.public_indices_.tolist()
+        )
 
 
 def with_ids(tmp_path):
     ids = [f"photo {row}" for row in range(len(P))]
     pq.write_table(pa.table({"x": list(P), "id": ids}), tmp_path / "public.parquet")
     model = PublicPrototypes(
-        PureDP(1.0), [0, 1, 2], n_prototypes=2, public=PublicData(read_table(tmp_path / "public.parquet"))
+        PureDP(1.0),
+        [0, 1, 2],
+        n_prototypes=2,
+        public=PublicData(read_table(tmp_path / "public.parquet")),
     ).fit(X, NUMBER)
     model.save(tmp_path / "m.safetensors")
     return model, tmp_path / "m.safetensors"
@@ -71,10 +98,23 @@ def test_ids_of_public_rows_come_back(tmp_path):
 IDS = [["a", "b"]] * 3
 
 
-@pytest.mark.parametrize("ids", [IDS[:2], [*IDS[:2], ["a"]], [["a"]] * 3, [["a", 1]] * 3, "ab", None, {}, [None] * 3])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        IDS[:2],
+        [*IDS[:2], ["a"]],
+        [["a"]] * 3,
+        [["a", 1]] * 3,
+        "ab",
+        None,
+        {},
+        [None] * 3,
+    ],
+)
 def test_ids_that_do_not_fit_are_refused(ids, tmp_path):
     _, path = with_ids(tmp_path)
-    description, tensors = describe(path) | {"public_ids": IDS}, load_file(path)
+    description = describe(path) | {"public_ids": IDS}
+    tensors = load_file(path)
     for name in ("public_indices", "n_prototypes"):
         description.pop(name, None)
     forged(path, description, tensors)
@@ -89,7 +129,9 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
     path = tmp_path / "m.safetensors"
     model = MODELS["mean"].fit(X, TEXT)
     model.save(path)
-    forged(path, describe(path) | {"public_ids": ids}, {"prototypes": model.prototypes_})
+    forged(
+        path, describe(path) | {"public_ids": ids}, {"prototypes": model.prototypes_}
+    )
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
@@ -97,13 +139,15 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
 def with_examples(tmp_path, texts="ab"):
     model = dppl.SoftmaxPrototypes(ZCDP(1.0), list("abc"))
     rows = EmbeddingTable.of(P[:2], texts=texts)
-    model.set_params(public=PublicData(examples=rows, example_classes=["c", "a"])).fit(X, TEXT).save(
-        tmp_path / "m.safetensors"
-    )
+    model.set_params(public=PublicData(examples=rows, example_classes=["c", "a"])).fit(
+        X, TEXT
+    ).save(tmp_path / "m.safetensors")
     return model, tmp_path / "m.safetensors"
 
 
-@pytest.mark.parametrize(("texts", "kept"), [("éb", (("b",), (), ("é",))), (None, None)])
+@pytest.mark.parametrize(
+    ("texts", "kept"), [("éb", (("b",), (), ("é",))), (None, None)]
+)
 def test_what_is_kept_of_examples_comes_back(texts, kept, tmp_path):
     model, path = with_examples(tmp_path, texts)
     again = dppl.load(path)
@@ -138,8 +182,14 @@ KEPT = {"counts": [1, 0, 1], "texts": [["a"], [], ["b"]]}
 )
 def test_examples_that_do_not_fit_are_refused(wrong, tmp_path):
     _, path = with_examples(tmp_path)
-    description, tensors = describe(path), load_file(path)
-    for examples, fits in ((KEPT, True), (KEPT | wrong, False), ({"counts": [1, 0, 1]}, False), (None, False)):
+    description = describe(path)
+    tensors = load_file(path)
+    for examples, fits in (
+        (KEPT, True),
+        (KEPT | wrong, False),
+        ({"counts": [1, 0, 1]}, False),
+        (None, False),
+    ):
         forged(path, description | {"examples": examples}, tensors)
         if fits:
             assert dppl.load(path).examples_.to_dict() == examples
@@ -218,7 +268,10 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
     description = describe(path)
     damage(description)
     forged(path, description, {"prototypes": model.prototypes_})
-    with pytest.raises(ModelFileError, match=r"is not a complete dppl model|holds a os\.system, which is no method"):
+    with pytest.raises(
+        ModelFileError,
+        match=r"is not a complete dppl model|holds a os\.system, which is no method",
+    ):
         dppl.load(path)
 
 
@@ -268,7 +321,13 @@ def test_costs_that_contradict_each_other_are_refused(tmp_path, cost):
 
 
 @pytest.mark.parametrize(
-    "change", [{"times": 4}, {"sensitivity": -5.0}, {"sensitivity": 1e9}, {"parameters": {"noise_std": 1e-9}}]
+    "change",
+    [
+        {"times": 4},
+        {"sensitivity": -5.0},
+        {"sensitivity": 1e9},
+        {"parameters": {"noise_std": 1e-9}},
+    ],
 )
 def test_noise_that_costs_more_than_is_stated_is_refused(tmp_path, change):
     model = MeanPrototypes(ZCDP(0.5), list("abc")).fit(X, TEXT)
@@ -286,7 +345,10 @@ def test_no_other_format_is_read(version, tmp_path):
     path = tmp_path / "m.safetensors"
     MODELS["mean"].fit(X, TEXT).save(path)
     forged(path, describe(path) | {"format": version})
-    with pytest.raises(ModelFileError, match=f"has format {version!r}; this version of dppl reads format 4"):
+    with pytest.raises(
+        ModelFileError,
+        match=f"has format {version!r}; this version of dppl reads format 4",
+    ):
         dppl.load(path)
 
 
@@ -294,28 +356,34 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
     model = MODELS["mean"].fit(X, TEXT)
     path = tmp_path / "m.safetensors"
     model.save(path)
-    forged(path, describe(path), {"prototypes": np.full_like(model.prototypes_, np.nan)})
+    forged(
+        path, describe(path), {"prototypes": np.full_like(model.prototypes_, np.nan)}
+    )
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
 
 def test_a_flipped_byte_is_refused_wherever_it_is(tmp_path):
     """Bit by bit in turn, so that what looks like another number, name or letter of the header is among them."""
-    content, path = (
-        to_bytes(MODELS["public"].set_params(public=PublicData(P)).fit(X, NUMBER)),
-        tmp_path / "m.safetensors",
-    )
+    content = to_bytes(MODELS["public"].set_params(public=PublicData(P)).fit(X, NUMBER))
+    path = tmp_path / "m.safetensors"
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
         with pytest.raises(
-            ModelFileError, match=r"whole safetensors|not a dppl model|is damaged|has no checksum|be read"
+            ModelFileError,
+            match=r"whole safetensors|not a dppl model|is damaged|has no checksum|be read",
         ):
             dppl.load(path)
-    for flip in (0x20, 0xFF):  # another case of a letter, another kind of space; all bits
+    for flip in (
+        0x20,
+        0xFF,
+    ):  # another case of a letter, another kind of space; all bits
         for place in range(flip % 7, len(content), 7):
-            path.write_bytes(content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :])
+            path.write_bytes(
+                content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :]
+            )
             with pytest.raises(ModelFileError):
                 dppl.load(path)
 

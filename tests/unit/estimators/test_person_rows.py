@@ -23,8 +23,14 @@ def expected(X, codes, numbers, most):
             of.setdefault(int(codes[record]), []).append(record)
         kept = sorted(of, key=lambda code: (-len(of[code]), code))[:most]
         for code in sorted(kept):
-            total = [sum(rows[record][place] for record in of[code]) for place in range(X.shape[1])]
-            if max(map(abs, total)) > 127 or sum(number**2 for number in total) > lattice.squared_norm:
+            total = [
+                sum(rows[record][place] for record in of[code])
+                for place in range(X.shape[1])
+            ]
+            if (
+                max(map(abs, total)) > 127
+                or sum(number**2 for number in total) > lattice.squared_norm
+            ):
                 total = lattice.transform([total])[0].tolist()
             found.append((code, total))
     return found
@@ -55,12 +61,27 @@ class Stream:
 
 def drawn(rng):
     """Return records of some persons: sorted, in order but for a few, or anywhere."""
-    n, dim, n_classes = rng.integers(0, 80), rng.integers(1, 7), int(rng.integers(1, 6))
+    n = rng.integers(0, 80)
+    dim = rng.integers(1, 7)
+    n_classes = int(rng.integers(1, 6))
     numbers = np.sort(rng.integers(0, rng.integers(1, 20), n))
-    order = [np.arange(n), np.argsort(np.arange(n) + 3 * rng.random(n)), rng.permutation(n)][rng.integers(3)]
-    X = rng.integers(-2, 3, (n, dim)) if rng.random() < 0.5 else rng.normal(size=(n, dim))
+    order = [
+        np.arange(n),
+        np.argsort(np.arange(n) + 3 * rng.random(n)),
+        rng.permutation(n),
+    ][rng.integers(3)]
+    X = (
+        rng.integers(-2, 3, (n, dim))
+        if rng.random() < 0.5
+        else rng.normal(size=(n, dim))
+    )
     X[~X.any(axis=1)] = 1
-    return X.astype(np.float32), rng.integers(-1, n_classes, n), numbers[order].astype(np.intp), n_classes
+    return (
+        X.astype(np.float32),
+        rng.integers(-1, n_classes, n),
+        numbers[order].astype(np.intp),
+        n_classes,
+    )
 
 
 def check_against_plain_integers(monkeypatch):
@@ -75,7 +96,9 @@ def check_against_plain_integers(monkeypatch):
         assert reduced(table, codes, numbers, n_classes, most) == wanted
         assert len(table.passes) == 1
         again = rng.permutation(len(X))
-        assert reduced(X[again], codes[again], numbers[again], n_classes, most) == wanted
+        assert (
+            reduced(X[again], codes[again], numbers[again], n_classes, most) == wanted
+        )
 
 
 @pytest.mark.slow
@@ -109,7 +132,8 @@ def cap_after_the_sum(patch):
     patch.setattr(persons, "classes_of_persons", kept)
 
 
-SHRUNK, MOST_FREQUENT = persons._shrunk, persons._most_frequent
+SHRUNK = persons._shrunk
+MOST_FREQUENT = persons._most_frequent
 OF_PERSONS = persons.classes_of_persons
 
 
@@ -122,8 +146,12 @@ def test_a_fault_is_noticed(fault, monkeypatch):
 
 def test_of_several_classes_those_of_most_rows_are_kept_and_the_first_ones():
     X = np.eye(4)[[0, 1, 2, 3, 3, 1]]
-    codes, numbers = np.array([3, 2, 1, 0, 0, 2]), np.zeros(6, np.intp)
-    kept = {most: [code for code, _ in reduced(X, codes, numbers, 4, most)] for most in (1, 2, 3, 4, 9)}
+    codes = np.array([3, 2, 1, 0, 0, 2])
+    numbers = np.zeros(6, np.intp)
+    kept = {
+        most: [code for code, _ in reduced(X, codes, numbers, 4, most)]
+        for most in (1, 2, 3, 4, 9)
+    }
     assert kept == {1: [0], 2: [0, 2], 3: [0, 1, 2], 4: [0, 1, 2, 3], 9: [0, 1, 2, 3]}
 
 
@@ -141,8 +169,11 @@ def peak(n_persons, each, order, monkeypatch):
     monkeypatch.setattr(persons, "_READ_ROWS", 64)
     numbers = order(np.repeat(np.arange(n_persons), each))
     X = np.broadcast_to(np.float32(1), (len(numbers), 1024))
-    table, codes = Stream(X, 64), np.zeros(len(numbers), np.intp)
-    persons.rows_of_persons(table, codes, numbers, 1)  # imports and caches are none of the matter
+    table = Stream(X, 64)
+    codes = np.zeros(len(numbers), np.intp)
+    persons.rows_of_persons(
+        table, codes, numbers, 1
+    )  # imports and caches are none of the matter
     tracemalloc.start()
     try:
         rows, _ = persons.rows_of_persons(table, codes, numbers, 1)
@@ -157,5 +188,6 @@ def test_memory_holds_persons_and_not_their_records(monkeypatch):
     many, everything = peak(1000, 20, lambda numbers: numbers, monkeypatch)
     anywhere, _ = peak(1000, 5, np.random.default_rng(0).permutation, monkeypatch)
     assert many - few < everything / 10  # labels and ids are vectors in memory
-    # Two bytes, not four, for each number of a person whose rows are anywhere, and a few rows of the block at hand.
+    # Two bytes, not four, for each number of a person whose rows are anywhere, and a
+    # few rows of the block at hand.
     assert 2 * 1000 * 1024 < anywhere - few < 4 * 1000 * 1024

@@ -17,10 +17,14 @@ LATTICE = Lattice(DIM)
 @st.composite
 def records(draw):
     """Lattice rows, classes and persons; the rows of a person are alike, opposite, or in any direction."""
-    n, n_persons = draw(st.integers(1, 40)), draw(st.integers(1, 6))
+    n = draw(st.integers(1, 40))
+    n_persons = draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     numbers = rng.integers(n_persons, size=n)
-    X = draw(st.sampled_from([0.0, 0.3, 3.0])) * rng.normal(size=(n, DIM)) + rng.normal(size=(n_persons, DIM))[numbers]
+    X = (
+        draw(st.sampled_from([0.0, 0.3, 3.0])) * rng.normal(size=(n, DIM))
+        + rng.normal(size=(n_persons, DIM))[numbers]
+    )
     X *= rng.choice([-1, 1], size=(n, 1))
     return LATTICE.transform(X), rng.integers(-1, 3, size=n), numbers, rng
 
@@ -30,13 +34,18 @@ def records(draw):
 def test_a_person_counts_once_in_sizes_and_shortfalls(case):
     """Each person alone adds what all add together, and a vector no longer than that of a record."""
     rows, codes, numbers, rng = case
-    weights, of_classes = 3 * rng.normal(size=(3, DIM)), rng.integers(0, WEIGHT_STEPS + 1, 3)
+    weights = 3 * rng.normal(size=(3, DIM))
+    of_classes = rng.integers(0, WEIGHT_STEPS + 1, 3)
 
     def added(kept):
         few = np.where(kept, codes, -1)
         held = HeldRecords(rows, few, WholePersons(few, numbers))
         assert held.total(NumberOfRecords()) == len(np.unique(numbers[few >= 0]))
-        short = held.total(Shortfalls(LATTICE, 3), weights=weights, class_weights=of_classes / WEIGHT_STEPS)
+        short = held.total(
+            Shortfalls(LATTICE, 3),
+            weights=weights,
+            class_weights=of_classes / WEIGHT_STEPS,
+        )
         return held.total(ClassCounts(3)), short
 
     parts = [added(numbers == person) for person in np.unique(numbers)]
@@ -80,6 +89,8 @@ def test_the_classes_of_most_records_are_kept(case, k):
     for person in np.unique(numbers):
         own = numbers == person
         sizes = np.bincount(codes[own & (codes >= 0)], minlength=3)
-        best = sorted(np.flatnonzero(sizes).tolist(), key=lambda code: (-sizes[code], code))[:k]
+        best = sorted(
+            np.flatnonzero(sizes).tolist(), key=lambda code: (-sizes[code], code)
+        )[:k]
         assert sorted(set(kept[own]) - {-1}) == sorted(best)
         assert (kept[own] >= 0).sum() == sizes[best].sum()

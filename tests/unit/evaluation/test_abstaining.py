@@ -14,7 +14,8 @@ from dppl.kernel.outcomes import CONFIDENCES
 from loops import loop
 
 N_RANGES = len(CONFIDENCES) - 1
-DRAWS, FALSE_ALARM = 100, 1e-6
+DRAWS = 100
+FALSE_ALARM = 1e-6
 SHARES = np.arange(1, N_RANGES + 1) / np.arange(1, N_RANGES + 1).sum()
 
 
@@ -27,12 +28,17 @@ def errors(kind, stated):
 
 def wrongly_chosen(choose, kind, stated, noise_std, n=3000):
     """Return in how many draws the error from the chosen range on, of all records, is above the stated one."""
-    rng, error, wrongly = np.random.default_rng(5), errors(kind, stated), 0
+    rng = np.random.default_rng(5)
+    error = errors(kind, stated)
+    wrongly = 0
     beyond = np.cumsum((SHARES * error)[::-1])[::-1] / np.cumsum(SHARES[::-1])[::-1]
     for _ in range(DRAWS):
         number = rng.multinomial(n, SHARES)
         wrong = rng.binomial(number, error)
-        noisy = [np.rint(counts + rng.normal(0, noise_std, N_RANGES)) for counts in (number - wrong, wrong)]
+        noisy = [
+            np.rint(counts + rng.normal(0, noise_std, N_RANGES))
+            for counts in (number - wrong, wrong)
+        ]
         chosen = choose(*noisy, noise_std**2, stated)
         wrongly += chosen is not None and beyond[chosen] > stated
     return wrongly
@@ -43,16 +49,20 @@ def calibrated(right, wrong, v, stated):
 
 
 def by_point_estimates(right, wrong, v, stated):
-    h, m = np.cumsum(right[::-1]), np.cumsum(wrong[::-1])
+    h = np.cumsum(right[::-1])
+    m = np.cumsum(wrong[::-1])
     fine = np.flatnonzero(m <= stated * (h + m))
     return N_RANGES - 1 - int(fine[-1]) if len(fine) else None
 
 
 def without_noise(right, wrong, v, stated):
-    return intervals.answered_from(np.maximum(np.rint(right), 0), np.maximum(np.rint(wrong), 0), 0.0, stated, 0.9)
+    return intervals.answered_from(
+        np.maximum(np.rint(right), 0), np.maximum(np.rint(wrong), 0), 0.0, stated, 0.9
+    )
 
 
-# Errors above the stated one in more draws than this are as improbable as a false alarm.
+# Errors above the stated one in more draws than this are as improbable as a false
+# alarm.
 MOST = int(binom.isf(FALSE_ALARM, DRAWS, 0.1))
 
 
@@ -60,7 +70,9 @@ MOST = int(binom.isf(FALSE_ALARM, DRAWS, 0.1))
 @loop("stated", [0.05, 0.3])
 @loop("noise_std", [0.0, 8.0])
 @loop("kind", ["everywhere", "falling"])
-def test_a_chosen_threshold_keeps_its_error_as_often_as_is_stated(stated, noise_std, kind):
+def test_a_chosen_threshold_keeps_its_error_as_often_as_is_stated(
+    stated, noise_std, kind
+):
     assert wrongly_chosen(calibrated, kind, stated, noise_std) <= MOST
 
 
@@ -78,9 +90,14 @@ def test_without_noise_the_level_is_exact():
 
 
 def test_with_noise_the_level_is_a_sum_over_all_that_is_possible():
-    n, v, spread, found = 400, 100.0, np.sqrt(100 * (0.9**2 + 0.1**2)), set()
+    n = 400
+    v = 100.0
+    spread = np.sqrt(100 * (0.9**2 + 0.1**2))
+    found = set()
     for level in np.linspace(0.01, 0.3, 30):
-        raised = int(np.ceil(n + norm.isf(0.1 * level) * np.sqrt(2 * v)))  # a tenth of the level is for the number
+        raised = int(
+            np.ceil(n + norm.isf(0.1 * level) * np.sqrt(2 * v))
+        )  # a tenth of the level is for the number
         possible = np.arange(raised + 1)
         below = 22 - 0.1 * n - (possible - 0.1 * raised)
         exact = binom.pmf(possible, raised, 0.1) @ norm.cdf(below / spread)
@@ -93,10 +110,13 @@ def test_a_threshold_passes_on_what_it_was_tested_at():
     """Answers in the highest range and in the lowest: 15 thresholds, the last of which has one wrong answer in 33."""
     right, wrong = np.zeros((2, N_RANGES))
     right[[0, -1]], wrong[[0, -1]] = (191, 100), (9, 0)
-    share, last = 0.1 / N_RANGES, binom.cdf(9, 300, 0.05)
+    share = 0.1 / N_RANGES
+    last = binom.cdf(9, 300, 0.05)
     assert binom.cdf(0, 100, 0.05) < share < binom.cdf(1, 100, 0.05)
     assert share < last < 0.1
-    assert intervals.answered_from(right, wrong, 0.0, 0.05, 0.9) == 0  # at the levels of all that passed
+    assert (
+        intervals.answered_from(right, wrong, 0.0, 0.05, 0.9) == 0
+    )  # at the levels of all that passed
     right[[0, -1]], wrong[[0, -1]] = (192, 99), (8, 1)
     assert intervals.answered_from(right, wrong, 0.0, 0.05, 0.9) is None
 
@@ -115,19 +135,25 @@ def test_an_evaluation_chooses_as_public_records_do_where_noise_is_small():
     X, y = records()
     model = AlreadyPredicted(["a", "b"])
     exact = public_threshold(model, X, y, max_error=0.1)
-    private = dppl.evaluate(model, X, y, GaussianDP(50), parts=["reliability"], random_state=0).threshold(0.1)
+    private = dppl.evaluate(
+        model, X, y, GaussianDP(50), parts=["reliability"], random_state=0
+    ).threshold(0.1)
     assert exact.min_confidence == private.min_confidence == 0.9
     assert public_threshold(model, X, y, max_error=0.4).min_confidence == 0
     answered = np.mean(X.max(axis=1) >= 0.9)
     assert exact.answered.value == pytest.approx(answered)
     assert private.answered.low <= answered <= private.answered.high
-    assert str(exact).startswith("at most 10 % of the answers with a confidence of 0.9 or more are wrong, with 90 %")
+    assert str(exact).startswith(
+        "at most 10 % of the answers with a confidence of 0.9 or more are wrong, with 90 %"
+    )
 
 
 def test_a_threshold_costs_nothing_and_is_read_off_the_file():
     X, y = records()
     options = {"parts": ["reliability"], "random_state": 0}
-    one = dppl.evaluate(AlreadyPredicted(["a", "b"]), X, y, ApproxDP(1, 1e-6), **options)
+    one = dppl.evaluate(
+        AlreadyPredicted(["a", "b"]), X, y, ApproxDP(1, 1e-6), **options
+    )
     again = Evaluation.from_dict(json.loads(one.to_json()))
     assert again.threshold(0.2) == one.threshold(0.2)
     assert one.threshold(0.2).min_confidence is not None

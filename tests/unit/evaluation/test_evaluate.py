@@ -18,7 +18,13 @@ import dppl
 from dppl import ApproxDP, GaussianDP, Ledger, MeanPrototypes, PureDP, SoftmaxPrototypes
 from dppl.continual import ContinualPrototypes
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
-from dppl.evaluation import AlreadyPredicted, Estimate, Evaluation, intervals, predicting
+from dppl.evaluation import (
+    AlreadyPredicted,
+    Estimate,
+    Evaluation,
+    intervals,
+    predicting,
+)
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.evaluation import Together
 from dppl.io import EmbeddingTable
@@ -32,10 +38,16 @@ from laws.ledgers import spy_on
 from laws.replay import spent, watched
 from loops import loop
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "evaluation.schema.json").read_text("utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[3] / "docs" / "evaluation.schema.json").read_text("utf-8")
+)
 BUDGET = GaussianDP(0.4)
 PARTS = ["precision", "confusions", "calibration", "reliability"]
-NAMES = {2: ["a", "b"], 3: ["a", "b", "c"], 6: ["f", "e", "a", "b", "c", "d"]}  # the last in no order
+NAMES = {
+    2: ["a", "b"],
+    3: ["a", "b", "c"],
+    6: ["f", "e", "a", "b", "c", "d"],
+}  # the last in no order
 ASKED = {
     "two classes": (2, {"parts": ["precision", "calibration", "reliability", "curve"]}),
     "three classes": (3, {"parts": PARTS, "top_k": 2}),
@@ -50,24 +62,32 @@ def records(n_classes, n=40, seed=0):
     y = np.minimum(rng.geometric(0.5, n) - 1, n_classes - 2)
     table = rng.dirichlet(np.ones(n_classes), n)
     table[np.arange(n), y] += rng.integers(0, 3, n)
-    return table / table.sum(axis=1, keepdims=True), np.array(NAMES[n_classes], object)[y]
+    return table / table.sum(axis=1, keepdims=True), np.array(NAMES[n_classes], object)[
+        y
+    ]
 
 
 def evaluated(X, y, n_classes, groups=None, *, budget=BUDGET, seed=0, **options):
     model = AlreadyPredicted(NAMES[n_classes])
-    return dppl.evaluate(model, X, y, budget, groups=groups, random_state=seed, **options)
+    return dppl.evaluate(
+        model, X, y, budget, groups=groups, random_state=seed, **options
+    )
 
 
 def neighbours(n_classes, persons):
     """Yield records and the same with one record or person more, of every kind."""
     X, y = records(n_classes)
     ids = np.arange(len(y)) // 2 if persons else None
-    sure, odd = np.eye(n_classes), np.full(n_classes, np.nan)
+    sure = np.eye(n_classes)
+    odd = np.full(n_classes, np.nan)
     for label in (*NAMES[n_classes], "elsewhere", None):
         for row in (sure[0], sure[-1], odd, np.full(n_classes, 1 / n_classes)):
             size = 50 if persons else 1
             more = np.vstack([X, *[row] * size]), np.append(y, [label] * size)
-            yield (X, y, ids), (*more, None if ids is None else np.append(ids, [-1] * size))
+            yield (
+                (X, y, ids),
+                (*more, None if ids is None else np.append(ids, [-1] * size)),
+            )
 
 
 def replay(name, persons=False):
@@ -90,7 +110,9 @@ def replay(name, persons=False):
 
 @pytest.mark.slow
 @loop("name, persons", [(name, persons) for name in ASKED for persons in (False, True)])
-def test_with_the_same_noise_neighbours_have_the_same_evaluation_at_the_stated_cost(name, persons):
+def test_with_the_same_noise_neighbours_have_the_same_evaluation_at_the_stated_cost(
+    name, persons
+):
     assert replay(name, persons) > 0.7  # and some record uses most of the budget
 
 
@@ -100,7 +122,9 @@ def weigh_by_true_sizes(patch):
 
     def asked(measure, n_classes):
         held = measure._counter.records
-        sizes = np.bincount(held.codes[held.codes >= 0], minlength=n_classes).astype(float)
+        sizes = np.bincount(held.codes[held.codes >= 0], minlength=n_classes).astype(
+            float
+        )
         with pytest.MonkeyPatch.context() as patch:
             of_released = intervals.bands_of
             patch.setattr(intervals, "bands_of", lambda *_: of_released(sizes, 0.01))
@@ -110,7 +134,8 @@ def weigh_by_true_sizes(patch):
 
 
 def tell_the_true_number(patch):
-    whole, ask = evaluating._said, Measure.__call__
+    whole = evaluating._said
+    ask = Measure.__call__
     seen = []
 
     def look(self, name, **released):
@@ -126,7 +151,8 @@ def tell_the_true_number(patch):
 
 def skip_empty_classes(patch):
     """Say nothing of classes without a test record."""
-    whole, of = evaluating._of_classes, Outcomes.of.__func__
+    whole = evaluating._of_classes
+    of = Outcomes.of.__func__
     seen = []
 
     def keep(cls, *arguments, **options):
@@ -135,7 +161,9 @@ def skip_empty_classes(patch):
 
     def of_classes(noisy, classes, z):
         some = whole(noisy, classes, z)
-        return tuple(one for code, one in enumerate(some) if (seen[-1].codes == code).any())
+        return tuple(
+            one for code, one in enumerate(some) if (seen[-1].codes == code).any()
+        )
 
     patch.setattr(Outcomes, "of", classmethod(keep))
     patch.setattr(evaluating, "_of_classes", of_classes)
@@ -146,7 +174,11 @@ def count_persons_by_records(patch):
     patch.setattr(
         Outcomes,
         "of",
-        classmethod(lambda cls, labels, ids, *rest, **options: whole(cls, labels, None, *rest, **options)),
+        classmethod(
+            lambda cls, labels, ids, *rest, **options: whole(
+                cls, labels, None, *rest, **options
+            )
+        ),
     )
 
 
@@ -199,11 +231,15 @@ PRIVATE = np.array([[1e9, 0.0], [-1e9, 0.0], [1e9, 1.0]])
 
 def check_order(file):
     """Look at the ledger whenever a private record is predicted, a label compared, or noise drawn."""
-    ledger, seen = Ledger(file, "wards", GaussianDP(1.0)), []
+    ledger = Ledger(file, "wards", GaussianDP(1.0))
+    seen = []
 
     def look(what):
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-            statuses = [status for (status,) in connection.execute("SELECT status FROM dppl_releases")]
+            statuses = [
+                status
+                for (status,) in connection.execute("SELECT status FROM dppl_releases")
+            ]
         connection.close()
         seen.append((what, statuses))
 
@@ -211,14 +247,18 @@ def check_order(file):
     with pytest.MonkeyPatch.context() as patch:
         spy_on(patch, SeededRandomness, "rounded_gaussian", look)
         spy_on(patch, outcomes.reading, "class_codes", look)
-        dppl.evaluate(model, PRIVATE, ["a", "b", "z"], BUDGET, ledger=ledger, random_state=0)
+        dppl.evaluate(
+            model, PRIVATE, ["a", "b", "z"], BUDGET, ledger=ledger, random_state=0
+        )
     assert {"rows", "class_codes", "rounded_gaussian"} <= {what for what, _ in seen}
     assert all(statuses == [CHARGED] for _, statuses in seen), seen
     (release,) = ledger.releases()
     assert (release["status"], release["estimator"]) == (RELEASED, "evaluation")
 
 
-def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(tmp_path):
+def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(
+    tmp_path,
+):
     check_order(tmp_path / "ledger.db")
 
 
@@ -236,21 +276,31 @@ def test_what_comes_before_the_charge_is_noticed(tmp_path, monkeypatch):
 
 def test_a_refused_evaluation_reads_nothing(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(0.3))
-    monkeypatch.setattr(reading, "class_codes", lambda *_: pytest.fail("a label was compared"))
+    monkeypatch.setattr(
+        reading, "class_codes", lambda *_: pytest.fail("a label was compared")
+    )
     with pytest.raises(BudgetExceeded):
-        dppl.evaluate(AlreadyPredicted(["a", "b"]), np.eye(2), ["a", "b"], BUDGET, ledger=ledger)
+        dppl.evaluate(
+            AlreadyPredicted(["a", "b"]), np.eye(2), ["a", "b"], BUDGET, ledger=ledger
+        )
     assert ledger.releases() == []
 
 
 def test_the_whole_budget_is_spent_and_no_more():
     for n_classes, options in ASKED.values():
         for budget in (BUDGET, ApproxDP(1.0, 1e-6)):
-            guarantee = evaluated(*records(n_classes), n_classes, budget=budget, **options).guarantee
+            guarantee = evaluated(
+                *records(n_classes), n_classes, budget=budget, **options
+            ).guarantee
             assert guarantee.stays_within_budget()
-            assert guarantee.mu == pytest.approx(budget.gaussian_allowance().mu, rel=1e-6)
+            assert guarantee.mu == pytest.approx(
+                budget.gaussian_allowance().mu, rel=1e-6
+            )
             assert guarantee.fit_for_release is False
             for one in guarantee.releases:
-                assert one.sensitivity == pytest.approx(one.parameters["noise_std"] * one.cost["mu"])
+                assert one.sensitivity == pytest.approx(
+                    one.parameters["noise_std"] * one.cost["mu"]
+                )
     assert evaluated(*records(3), 3, seed=None).guarantee.fit_for_release
     with pytest.raises(BudgetError):
         evaluated(*records(3), 3, budget=PureDP(1.0))
@@ -274,17 +324,25 @@ def test_with_hardly_any_noise_the_numbers_are_those_of_the_records():
     predicted = names[X.argmax(axis=1)]
     assert one.accuracy.value == pytest.approx(np.mean(predicted == y), abs=1e-3)
     assert one.n.value == pytest.approx(3000, abs=1)
-    rank = (X[np.arange(len(y)), [NAMES[6].index(label) for label in y]][:, None] < X).sum(axis=1)
-    assert (one.top_k, one.top_k_accuracy.value) == (2, pytest.approx(np.mean(rank < 2), abs=1e-3))
+    rank = (
+        X[np.arange(len(y)), [NAMES[6].index(label) for label in y]][:, None] < X
+    ).sum(axis=1)
+    assert (one.top_k, one.top_k_accuracy.value) == (
+        2,
+        pytest.approx(np.mean(rank < 2), abs=1e-3),
+    )
     recalls = []
     assert [each.label for each in one.per_class] == NAMES[6]
     for each in one.per_class:
-        of, said = y == each.label, predicted == each.label
+        of = y == each.label
+        said = predicted == each.label
         assert each.n.value == pytest.approx(of.sum(), abs=1)
         if of.any():
             recalls.append(np.mean(predicted[of] == each.label))
             assert each.recall.value == pytest.approx(recalls[-1], abs=5e-3)
-            assert each.precision.value == pytest.approx(np.mean(y[said] == each.label), abs=5e-3)
+            assert each.precision.value == pytest.approx(
+                np.mean(y[said] == each.label), abs=5e-3
+            )
             f1 = 2 * (of & said).sum() / (of.sum() + said.sum())
             assert each.f1.value == pytest.approx(f1, abs=5e-3)
         else:  # nothing is known of a class without records
@@ -292,27 +350,42 @@ def test_with_hardly_any_noise_the_numbers_are_those_of_the_records():
             assert (each.recall.low, each.recall.high) == (0, 1)
     low, high = (np.mean([*recalls, end]) for end in (0, 1))
     assert one.balanced_accuracy.low <= low < high <= one.balanced_accuracy.high
-    assert sorted(label for band in one.bands for label in band.labels) == sorted(NAMES[6])
+    assert sorted(label for band in one.bands for label in band.labels) == sorted(
+        NAMES[6]
+    )
     gap = np.mean(X.max(axis=1) - (predicted == y))
     assert one.calibration_gap.value == pytest.approx(gap, abs=1e-3)
-    assert (one.temperature > 1) == (gap > 0)  # a model that is too sure is to be cooled
+    assert (one.temperature > 1) == (
+        gap > 0
+    )  # a model that is too sure is to be cooled
     pair = one.confusions[0]
-    pairs = {(a, b): np.sum((y == a) & (predicted == b)) for a in names for b in names if a != b}
+    pairs = {
+        (a, b): np.sum((y == a) & (predicted == b))
+        for a in names
+        for b in names
+        if a != b
+    }
     assert pair.n.value == pytest.approx(max(pairs.values()), abs=1)
     assert pairs[pair.label, pair.predicted] == max(pairs.values())
     middle = one.reliability[8]
     inside = (X.max(axis=1) >= 0.6) & (X.max(axis=1) < 0.7)
     assert (middle.low, middle.high) == (0.6, 0.7)
     assert middle.right + middle.wrong == pytest.approx(inside.sum(), abs=1)
-    assert middle.accuracy.value == pytest.approx(np.mean((predicted == y)[inside]), abs=5e-3)
+    assert middle.accuracy.value == pytest.approx(
+        np.mean((predicted == y)[inside]), abs=5e-3
+    )
 
 
 @loop("kind", ["i1", "u1", "i8", "f2", "f4"])
 def test_probabilities_may_be_numbers_of_any_kind(kind):
     y = np.arange(40) % 2
-    table, labels = np.eye(2)[y], np.array(NAMES[2])[y]
+    table = np.eye(2)[y]
+    labels = np.array(NAMES[2])[y]
     expected = evaluated(table, labels, 2, parts=ASKED["two classes"][1]["parts"])
-    assert evaluated(table.astype(kind), labels, 2, parts=ASKED["two classes"][1]["parts"]) == expected
+    assert (
+        evaluated(table.astype(kind), labels, 2, parts=ASKED["two classes"][1]["parts"])
+        == expected
+    )
 
 
 def test_two_classes_have_a_curve():
@@ -320,22 +393,35 @@ def test_two_classes_have_a_curve():
     truth = rng.random(4000) < 0.3
     score = 1 / (1 + np.exp(-rng.normal(np.where(truth, 1.0, -1.0), 1)))
     with no_warnings():
-        one = evaluated(np.stack([1 - score, score], axis=1), np.where(truth, "b", "a"), 2, budget=STRONG)
+        one = evaluated(
+            np.stack([1 - score, score], axis=1),
+            np.where(truth, "b", "a"),
+            2,
+            budget=STRONG,
+        )
     pairs = np.mean(score[truth][:, None] > score[~truth][None])
     assert one.auroc.low <= pairs <= one.auroc.high
     assert one.auroc.value == pytest.approx(pairs, abs=0.01)
     at_half = next(each for each in one.thresholds if each.threshold == 0.5)
-    assert at_half.sensitivity.value == pytest.approx(np.mean(score[truth] >= 0.5), abs=2e-3)
-    assert at_half.specificity.value == pytest.approx(np.mean(score[~truth] < 0.5), abs=2e-3)
+    assert at_half.sensitivity.value == pytest.approx(
+        np.mean(score[truth] >= 0.5), abs=2e-3
+    )
+    assert at_half.specificity.value == pytest.approx(
+        np.mean(score[~truth] < 0.5), abs=2e-3
+    )
     b = one.per_class[1]
     assert b.precision.value == pytest.approx(np.mean(truth[score > 0.5]), abs=2e-3)
     assert one.bands == ()
 
 
 def test_numbers_of_persons_count_each_person_once():
-    # One person of 70000 wrong records, more than there are steps, and 300 of one right record each.
-    X = np.vstack([np.tile([1.0, 0.0, 0.0], (70_000, 1)), np.tile([0.0, 1.0, 0.0], (300, 1))])
-    y, ids = ["b"] * 70_300, [0] * 70_000 + list(range(1, 301))
+    # One person of 70000 wrong records, more than there are steps, and 300 of one right
+    # record each.
+    X = np.vstack(
+        [np.tile([1.0, 0.0, 0.0], (70_000, 1)), np.tile([0.0, 1.0, 0.0], (300, 1))]
+    )
+    y = ["b"] * 70_300
+    ids = [0] * 70_000 + list(range(1, 301))
     with no_warnings():
         one = evaluated(X, y, 3, ids, budget=STRONG)
     assert one.unit == one.guarantee.unit == PERSON
@@ -348,7 +434,11 @@ def test_numbers_of_persons_count_each_person_once():
 
 def test_what_noise_hides_cannot_be_said():
     one = evaluated(*records(6, 30), 6, budget=GaussianDP(0.001))
-    for estimate in (one.accuracy, one.balanced_accuracy, *(each.recall for each in one.per_class)):
+    for estimate in (
+        one.accuracy,
+        one.balanced_accuracy,
+        *(each.recall for each in one.per_class),
+    ):
         assert estimate == Estimate(None, 0.0, 1.0)
     assert str(one).count("cannot tell") >= 8
     assert one.temperature is None
@@ -364,12 +454,16 @@ def test_it_is_data_with_a_schema():
             validator.validate(content)
             assert Evaluation.from_dict(content).to_dict() == one.to_dict()
             for name in content:
-                assert not validator.is_valid({key: value for key, value in content.items() if key != name})
+                assert not validator.is_valid(
+                    {key: value for key, value in content.items() if key != name}
+                )
             assert not validator.is_valid(content | {"n_true": 40})
             with pytest.raises(ValueError, match="every class"):
                 Evaluation.from_dict(content | {"per_class": content["per_class"][1:]})
             with pytest.raises(ValueError, match="interval"):
-                Evaluation.from_dict(content | {"accuracy": {"value": 0.5, "low": 0.6, "high": 0.7}})
+                Evaluation.from_dict(
+                    content | {"accuracy": {"value": 0.5, "low": 0.6, "high": 0.7}}
+                )
             with pytest.raises(ValueError, match="format"):
                 Evaluation.from_dict(content | {"format": 2})
 
@@ -391,7 +485,12 @@ def test_wrong_parameters_are_refused(options, what):
 
 def test_wrong_shapes_are_refused_without_numbers():
     X, y = records(3)
-    for rows, labels, groups in ((X, y[:-1], None), (X, y, np.arange(39)), (X[:, :2], y, None), (X[None], y, None)):
+    for rows, labels, groups in (
+        (X, y[:-1], None),
+        (X, y, np.arange(39)),
+        (X[:, :2], y, None),
+        (X[None], y, None),
+    ):
         with pytest.raises(InputError) as error:
             evaluated(rows, labels, 3, groups)
         assert "40" not in str(error.value)
@@ -403,17 +502,22 @@ def test_wrong_shapes_are_refused_without_numbers():
         assert "40" not in str(error.value)
     with pytest.raises(ParameterError, match="predict_proba"):
         evaluated(y, y, 3, parts=["calibration"])
-    with pytest.raises(ParameterError, match=r"AlreadyPredicted\(classes\); got ndarray\.$"):
+    with pytest.raises(
+        ParameterError, match=r"AlreadyPredicted\(classes\); got ndarray\.$"
+    ):
         dppl.evaluate(y, X, y, BUDGET)
 
 
 # With the model that is evaluated
 
-ROWS, LABELS = np.random.default_rng(2).normal(size=(60, 4)), np.arange(60) % 3
+ROWS = np.random.default_rng(2).normal(size=(60, 4))
+LABELS = np.arange(60) % 3
 
 
 def fitted(ledger, partition, **options):
-    return MeanPrototypes(GaussianDP(0.3), [0, 1, 2], **options).fit(ROWS, LABELS, ledger=ledger, partition=partition)
+    return MeanPrototypes(GaussianDP(0.3), [0, 1, 2], **options).fit(
+        ROWS, LABELS, ledger=ledger, partition=partition
+    )
 
 
 def test_disjoint_parts_cost_the_larger_and_the_ledger_agrees(tmp_path):
@@ -425,10 +529,19 @@ def test_disjoint_parts_cost_the_larger_and_the_ledger_agrees(tmp_path):
     assert ledger.spent()["mu"] == one.together.mu
     assert one.guarantee.ledger_entry == "wards, release 2"
     assert "disjoint" in str(one)
-    # Of other records, as far as anybody knows: squares add up. So it is of a model that the ledger does not name.
-    unknown = dppl.evaluate(fitted(None, None), ROWS, LABELS, GaussianDP(0.1), ledger=ledger, partition="test")
+    # Of other records, as far as anybody knows: squares add up. So it is of a model
+    # that the ledger does not name.
+    unknown = dppl.evaluate(
+        fitted(None, None),
+        ROWS,
+        LABELS,
+        GaussianDP(0.1),
+        ledger=ledger,
+        partition="test",
+    )
     assert not unknown.together.disjoint
-    # Another ledger has the same names for other releases, of an evaluation and of a fit.
+    # Another ledger has the same names for other releases, of an evaluation and of a
+    # fit.
     others = [Ledger(tmp_path / f"{i}.db", "wards", GaussianDP(1.0)) for i in range(2)]
     evaluate_it(AlreadyPredicted([0, 1, 2]), others[0], "other")
     fitted(others[1], "other")
@@ -440,7 +553,9 @@ def test_disjoint_parts_cost_the_larger_and_the_ledger_agrees(tmp_path):
 
 def evaluate_it(model, ledger, partition):
     table = LABELS if isinstance(model, AlreadyPredicted) else ROWS
-    return dppl.evaluate(model, table, LABELS, BUDGET, ledger=ledger, partition=partition)
+    return dppl.evaluate(
+        model, table, LABELS, BUDGET, ledger=ledger, partition=partition
+    )
 
 
 def refused(model, ledger, partition):
@@ -449,16 +564,25 @@ def refused(model, ledger, partition):
     assert error.value.parameter == "partition"
 
 
-@loop("trained_on, tested_on", [("train", "train"), (None, "test"), ("train", None), (None, None)])
-def test_a_model_is_not_evaluated_on_what_it_was_trained_on(trained_on, tested_on, tmp_path, monkeypatch):
+@loop(
+    "trained_on, tested_on",
+    [("train", "train"), (None, "test"), ("train", None), (None, None)],
+)
+def test_a_model_is_not_evaluated_on_what_it_was_trained_on(
+    trained_on, tested_on, tmp_path, monkeypatch
+):
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0))
     model = fitted(ledger, trained_on)
     path = tmp_path / "model.safetensors"
     model.save(path)
-    piped = Pipeline([("same", FunctionTransformer()), ("model", Pipeline([("model", model)]))])
+    piped = Pipeline(
+        [("same", FunctionTransformer()), ("model", Pipeline([("model", model)]))]
+    )
     for one in (model, dppl.load(path), AlreadyPredicted([0, 1, 2], model), piped):
         refused(one, ledger, tested_on)
-    with monkeypatch.context() as later:  # another file of the same model, as by another version
+    with (
+        monkeypatch.context() as later
+    ):  # another file of the same model, as by another version
         later.setattr("dppl.estimators.model_file.FORMAT", 99)
         refused(model, ledger, tested_on)
     assert len(ledger.releases()) == 1
@@ -477,7 +601,9 @@ def test_a_stream_is_not_evaluated_on_any_of_its_tasks(tmp_path):
     for part in ("january", "february", None):
         refused(model, ledger, part)
     # The hash is of the last task, and shows nothing about the others.
-    assert evaluate_it(model, ledger, "march").together == Together(evaluate_it(model, None, None).together.mu, False)
+    assert evaluate_it(model, ledger, "march").together == Together(
+        evaluate_it(model, None, None).together.mu, False
+    )
 
 
 def test_a_model_has_the_hash_of_its_file_in_a_later_version_too(tmp_path, monkeypatch):
@@ -485,7 +611,10 @@ def test_a_model_has_the_hash_of_its_file_in_a_later_version_too(tmp_path, monke
     fitted(None, None).save(path)
     monkeypatch.setattr("dppl.kernel.privacy.guarantee.__version__", "99.0")
     model = dppl.load(path)
-    assert evaluate_it(model, None, None).model_sha256 == sha256(path.read_bytes()).hexdigest()
+    assert (
+        evaluate_it(model, None, None).model_sha256
+        == sha256(path.read_bytes()).hexdigest()
+    )
     piped = evaluate_it(Pipeline([("model", model)]), None, None)
     assert piped.model_sha256 is None  # the file alone does something else
     assert piped.together.mu == pytest.approx(0.5)
@@ -499,18 +628,30 @@ def test_its_guarantee_speaks_of_test_data():
 
 
 def test_embeddings_that_may_depend_on_others_are_not_covered():
-    words, metadata = "an embedding may depend on the records embedded beside it", {"not_covered": "rounding"}
+    words = "an embedding may depend on the records embedded beside it"
+    metadata = {"not_covered": "rounding"}
     model = fitted(None, None)
     for mixed in (True, False):
-        table = EmbeddingTable.of(ROWS.astype(np.float32), metadata=metadata if mixed else {})
-        said = dppl.evaluate(model, table, LABELS, BUDGET), dppl.compare(model, model, table, LABELS, BUDGET)
-        assert all((words in " ".join(one.guarantee.not_covered)) == mixed for one in said)
+        table = EmbeddingTable.of(
+            ROWS.astype(np.float32), metadata=metadata if mixed else {}
+        )
+        said = (
+            dppl.evaluate(model, table, LABELS, BUDGET),
+            dppl.compare(model, model, table, LABELS, BUDGET),
+        )
+        assert all(
+            (words in " ".join(one.guarantee.not_covered)) == mixed for one in said
+        )
 
 
 def test_costs_that_do_not_add_are_not_added():
-    model = MeanPrototypes(GaussianDP(0.3), [0, 1, 2], adjacency="replace-one").fit(ROWS, LABELS)
+    model = MeanPrototypes(GaussianDP(0.3), [0, 1, 2], adjacency="replace-one").fit(
+        ROWS, LABELS
+    )
     assert dppl.evaluate(model, ROWS, LABELS, BUDGET).together.mu is None
-    persons = SoftmaxPrototypes(GaussianDP(0.3), [0, 1, 2]).fit(ROWS, LABELS, groups=np.arange(60))
+    persons = SoftmaxPrototypes(GaussianDP(0.3), [0, 1, 2]).fit(
+        ROWS, LABELS, groups=np.arange(60)
+    )
     assert dppl.evaluate(persons, ROWS, LABELS, BUDGET).together.mu is None
     one = dppl.evaluate(persons, ROWS, LABELS, BUDGET, groups=np.arange(60))
     assert one.together.mu == pytest.approx(0.5)
@@ -522,22 +663,36 @@ def test_whatever_records_there_are_something_is_said_of_every_class():
     for n_classes, options in ASKED.values():
         X, y = records(n_classes)
         nothing = np.full_like(X, np.nan)
-        cases = [(X[:0], y[:0]), (X[:1], y[:1]), (X, [None] * 40), (nothing, y), (-X, y), (1e300 * X, y), (0 * X, y)]
+        cases = [
+            (X[:0], y[:0]),
+            (X[:1], y[:1]),
+            (X, [None] * 40),
+            (nothing, y),
+            (-X, y),
+            (1e300 * X, y),
+            (0 * X, y),
+        ]
         for rows, labels in cases:
             for groups in (None, [None] * len(rows)):
                 one = evaluated(rows, labels, n_classes, groups, **options)
                 assert [each.label for each in one.per_class] == NAMES[n_classes]
                 json.loads(one.to_json())
-    assert dppl.evaluate(AlreadyPredicted(["a"]), ["a", "b"], ["a", "a"], BUDGET).classes == ("a",)
+    assert dppl.evaluate(
+        AlreadyPredicted(["a"]), ["a", "b"], ["a", "a"], BUDGET
+    ).classes == ("a",)
 
 
-def test_an_error_of_a_classifier_after_the_charge_says_nothing_and_stops_nothing(tmp_path):
+def test_an_error_of_a_classifier_after_the_charge_says_nothing_and_stops_nothing(
+    tmp_path,
+):
     def never(X):
         if np.abs(X).max() > 1e6:
             raise ValueError(f"Jane Doe has {X.tolist()}")
 
     ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0))
-    one = dppl.evaluate(Watched(never), PRIVATE, ["a", "b", "a"], BUDGET, ledger=ledger, random_state=0)
+    one = dppl.evaluate(
+        Watched(never), PRIVATE, ["a", "b", "a"], BUDGET, ledger=ledger, random_state=0
+    )
     with watched() as uses:
         dppl.evaluate(Watched(never), PRIVATE, ["a", "b", "a"], BUDGET, random_state=0)
     totals = next(exact for _, exact, _ in uses if exact.shape == (3,))

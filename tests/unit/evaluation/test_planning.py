@@ -32,20 +32,33 @@ SETTINGS = [
 
 
 def planned(n_classes, n_test, smallest, mu, rate):
-    return plan_evaluation(GaussianDP(mu), n_classes=n_classes, n_test=n_test, smallest=smallest, rate=rate)
+    return plan_evaluation(
+        GaussianDP(mu), n_classes=n_classes, n_test=n_test, smallest=smallest, rate=rate
+    )
 
 
 def half_widths(n_classes, n_test, smallest, mu, rate, draws=40):
     """Return the mean half widths of evaluations of drawn records, with seeded noise of the kernel."""
-    rng, shares = np.random.default_rng(0), class_sizes(n_classes, n_test, smallest) / n_test
+    rng = np.random.default_rng(0)
+    shares = class_sizes(n_classes, n_test, smallest) / n_test
     found = []
     for seed in range(draws):
-        codes, right = rng.choice(n_classes, n_test, p=shares), rng.random(n_test) < rate
-        predicted = np.where(right, codes, (codes + rng.integers(1, n_classes, n_test)) % n_classes)
-        held = Outcomes(
-            codes, predicted, np.full(n_test, STEPS), right, np.full((n_test, 5), rate), np.full(n_test, 0.5)
+        codes = rng.choice(n_classes, n_test, p=shares)
+        right = rng.random(n_test) < rate
+        predicted = np.where(
+            right, codes, (codes + rng.integers(1, n_classes, n_test)) % n_classes
         )
-        with Measure(calibrated(GaussianDP(mu), measurements(n_classes), ADD_REMOVE), held, seed) as measure:
+        held = Outcomes(
+            codes,
+            predicted,
+            np.full(n_test, STEPS),
+            right,
+            np.full((n_test, 5), rate),
+            np.full(n_test, 0.5),
+        )
+        with Measure(
+            calibrated(GaussianDP(mu), measurements(n_classes), ADD_REMOVE), held, seed
+        ) as measure:
             said = _said(_asked(measure, n_classes), list(range(n_classes)), 0.9, None)
         one = said["accuracy"], said["per_class"][0].recall, said["balanced_accuracy"]
         found.append([each.width / 2 for each in one])
@@ -54,7 +67,11 @@ def half_widths(n_classes, n_test, smallest, mu, rate, draws=40):
 
 def is_near(plan, measured):
     """Compare what is planned; seeds are fixed, so there is no false alarm."""
-    ratios = [getattr(plan, name) / measured[name] for name in NUMBERS if getattr(plan, name) is not None]
+    ratios = [
+        getattr(plan, name) / measured[name]
+        for name in NUMBERS
+        if getattr(plan, name) is not None
+    ]
     return all(1 / TOLERANCE <= ratio <= TOLERANCE for ratio in ratios)
 
 
@@ -76,19 +93,30 @@ def test_a_plan_says_where_noise_hides_class_sizes():
     plan = planned(77, 500, None, 0.3, 0.8)
     assert (plan.balanced_accuracy, plan.recall) == (None, None)
     assert plan.known_from > plan.smallest
-    assert f"fewer than about {plan.known_from} test records, and the rarest has 6" in str(plan)
+    assert (
+        f"fewer than about {plan.known_from} test records, and the rarest has 6"
+        in str(plan)
+    )
     assert "balanced accuracy: cannot tell" in str(plan)
     # From there on there is a number.
     for smallest in (plan.known_from, plan.known_from - 1):
         one = planned(77, 77 * 100, smallest, 0.3, 0.8)
-        assert (one.balanced_accuracy is None) == (smallest < plan.known_from) == ("cannot be planned" in str(one))
+        assert (
+            (one.balanced_accuracy is None)
+            == (smallest < plan.known_from)
+            == ("cannot be planned" in str(one))
+        )
 
 
 @loop("n_classes, smallest", list(itertools.product((2, 10, 77), (4, 30, 60))))
 def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
-    plans = [planned(n_classes, 5000, smallest, mu, 0.8) for mu in np.geomspace(0.01, 10, 15)]
+    plans = [
+        planned(n_classes, 5000, smallest, mu, 0.8) for mu in np.geomspace(0.01, 10, 15)
+    ]
     for name in ("accuracy", "recall"):
-        halves = [0.5 if (half := getattr(plan, name)) is None else half for plan in plans]
+        halves = [
+            0.5 if (half := getattr(plan, name)) is None else half for plan in plans
+        ]
         assert halves == sorted(halves, reverse=True)
     known = [plan.known_from for plan in plans]
     assert known == sorted(known, reverse=True)
@@ -98,15 +126,23 @@ def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
 @loop("budget", [GaussianDP(0.3), ZCDP(0.05), ApproxDP(1, 1e-6)])
 def test_the_budget_for_a_width_is_the_least_that_reaches_it(budget):
     plan = plan_evaluation(budget, n_classes=10, n_test=5000, smallest=100)
-    for name, width in (("accuracy", 0.02), ("recall", 0.1), ("balanced_accuracy", 0.05)):
+    for name, width in (
+        ("accuracy", 0.02),
+        ("recall", 0.1),
+        ("balanced_accuracy", 0.05),
+    ):
         enough = plan.budget_for(width, name)
         assert type(enough) is type(budget)
         assert enough.to_dict().get("delta") == budget.to_dict().get("delta")
         mu = enough.gaussian_allowance().mu
-        reached, missed = (getattr(planned(10, 5000, 100, one, 0.8), name) for one in (mu, 0.99 * mu))
+        reached, missed = (
+            getattr(planned(10, 5000, 100, one, 0.8), name) for one in (mu, 0.99 * mu)
+        )
         assert reached <= width * (1 + 1e-6)
         assert missed is None or missed > width
-    assert plan.budget_for(0.005) is None  # so few records say no more, whatever the budget
+    assert (
+        plan.budget_for(0.005) is None
+    )  # so few records say no more, whatever the budget
     content = json.loads(json.dumps(plan.to_dict()))
     assert content["needed"]["0.02"]["accuracy"] == plan.budget_for(0.02).to_dict()
     assert content["balanced_accuracy"] == plan.balanced_accuracy

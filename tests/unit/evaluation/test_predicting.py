@@ -22,7 +22,14 @@ from dppl import (
 )
 from dppl.errors import InputError
 from dppl.evaluation import AlreadyPredicted, predicting
-from dppl.evaluation.predicting import EXACT, GIVEN, IN_BLOCKS, ONE_BY_ONE, Linear, predictor_of
+from dppl.evaluation.predicting import (
+    EXACT,
+    GIVEN,
+    IN_BLOCKS,
+    ONE_BY_ONE,
+    Linear,
+    predictor_of,
+)
 from dppl.kernel.outcomes import Guesses
 from dppl.lab import ProjectedPrototypes
 from laws.recipes import FIRST
@@ -45,7 +52,9 @@ def said(model, rows):
 
 def bits(guesses, places):
     table = guesses.table
-    return guesses.predicted[places].tobytes(), None if table is None else table[places].tobytes()
+    return guesses.predicted[places].tobytes(), None if table is None else table[
+        places
+    ].tobytes()
 
 
 def check_alone(model, rows=MANY):
@@ -68,9 +77,15 @@ MODELS = {
     # What the trial finds of matrix products depends on the machine's libraries.
     "logistic regression": (lambda: LogisticRegression().fit(X, Y), FOREIGN),
     "a linear machine without probabilities": (lambda: LinearSVC().fit(X, Y), FOREIGN),
-    "trees that take NaN": (lambda: HistGradientBoostingClassifier(max_iter=3).fit(X, Y), {IN_BLOCKS}),
+    "trees that take NaN": (
+        lambda: HistGradientBoostingClassifier(max_iter=3).fit(X, Y),
+        {IN_BLOCKS},
+    ),
     "naive Bayes": (lambda: BernoulliNB().fit(X, Y), FOREIGN),
-    "softmax prototypes": (lambda: SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), {EXACT}),
+    "softmax prototypes": (
+        lambda: SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y),
+        {EXACT},
+    ),
     "means": (lambda: MeanPrototypes(GaussianDP(1), CLASSES).fit(X, Y), {EXACT}),
 }
 
@@ -94,17 +109,22 @@ def test_scores_of_our_methods_are_exact_integers_in_any_order(kind):
     linear = Linear.of(kind.fit(rows, labels))
     weights = linear.weights
     assert (weights == np.rint(weights)).all()
-    # The bound: products of whole rows stay far below 2⁵³, so that no sum on the way is rounded.
+    # The bound: products of whole rows stay far below 2⁵³, so that no sum on the way is
+    # rounded.
     assert np.sqrt(np.square(weights).sum(axis=0)).max() * 2**26 * (1 + 1e-6) < 2**53
     unit = kind.fit(rows, labels).lattice_.features(RNG.normal(size=(500, kind.dim)))
     scores = linear.scores(unit)
     order = RNG.permutation(kind.dim)
-    turned = Linear(weights[order], linear.offsets, linear.unit).scores(np.ascontiguousarray(unit[:, order]))
+    turned = Linear(weights[order], linear.offsets, linear.unit).scores(
+        np.ascontiguousarray(unit[:, order])
+    )
     assert scores.tobytes() == turned.tobytes()
 
 
 def test_a_method_that_is_not_linear_is_predicted_in_blocks():
-    model = ProjectedPrototypes(GaussianDP(1), CLASSES, steps=2, n_components=2).fit(X, Y)
+    model = ProjectedPrototypes(GaussianDP(1), CLASSES, steps=2, n_components=2).fit(
+        X, Y
+    )
     assert Linear.of(model) is None
     assert predictor_of(model, MANY).assumption in FOREIGN
     assert (model.classes_[check_alone(model).predicted] == model.predict(MANY)).all()
@@ -127,7 +147,9 @@ class Placed(Centred):
     """Rounds the first row of a batch differently."""
 
     def predict_proba(self, rows):
-        scores = np.exp(rows[:, :3] * (1 + 1e-15 * (np.arange(len(rows)) == 0)[:, None]))
+        scores = np.exp(
+            rows[:, :3] * (1 + 1e-15 * (np.arange(len(rows)) == 0)[:, None])
+        )
         return scores / scores.sum(axis=1, keepdims=True)
 
     def predict(self, rows):
@@ -148,12 +170,27 @@ class Wary(Centred):
         return self.classes_[rows[:, :3].argmax(axis=1)]
 
 
-@loop("model", [Centred(), Placed(), Wary(np.isnan), Wary(np.isinf), Wary(lambda rows: np.abs(rows) > 1e20)])
-def test_a_classifier_that_looks_at_other_rows_is_asked_about_one_at_a_time(model, monkeypatch):
+@loop(
+    "model",
+    [
+        Centred(),
+        Placed(),
+        Wary(np.isnan),
+        Wary(np.isinf),
+        Wary(lambda rows: np.abs(rows) > 1e20),
+    ],
+)
+def test_a_classifier_that_looks_at_other_rows_is_asked_about_one_at_a_time(
+    model, monkeypatch
+):
     assert predictor_of(model, X).assumption == ONE_BY_ONE
     assert len(list(predictor_of(model, X).guesses())) == len(X)
     # The control: without the trial the law does not hold.
-    monkeypatch.setattr(predicting, "_tried", lambda ask, shape, kind: predicting._made_up((1024, *shape), kind))
+    monkeypatch.setattr(
+        predicting,
+        "_tried",
+        lambda ask, shape, kind: predicting._made_up((1024, *shape), kind),
+    )
     with pytest.raises(AssertionError):
         check_alone(model)
 
@@ -163,7 +200,8 @@ def test_a_row_that_a_classifier_refuses_is_a_miss_and_stops_no_other():
     rows = MANY.copy()
     bad = [0, 7, 8, 1100, len(rows) - 1]
     rows[bad] = np.nan
-    some, clean = said(model, rows), said(model, MANY)
+    some = said(model, rows)
+    clean = said(model, MANY)
     fine = np.setdiff1d(np.arange(len(rows)), bad)
     assert bits(some, fine) == bits(clean, fine)
     assert (some.predicted[bad] == -1).all()
@@ -202,12 +240,22 @@ def test_neither_warnings_nor_errors_of_a_classifier_are_shown(capsys):
 
 def test_texts_and_frames_are_predicted_one_at_a_time():
     texts = ["red apple", "green pear", "red rose", "green grass"]
-    model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, ["r", "g", "r", "g"])
+    model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(
+        texts, ["r", "g", "r", "g"]
+    )
     predictor = predictor_of(model, [*texts, None])
     assert predictor.assumption == ONE_BY_ONE
-    assert np.concatenate([one.predicted for one in predictor.guesses()]).tolist() == [1, 0, 1, 0, -1]
+    assert np.concatenate([one.predicted for one in predictor.guesses()]).tolist() == [
+        1,
+        0,
+        1,
+        0,
+        -1,
+    ]
     counts = model[0].transform(texts)  # a sparse matrix
-    assert np.concatenate([one.predicted for one in predictor_of(model[1], counts).guesses()]).tolist() == [1, 0, 1, 0]
+    assert np.concatenate(
+        [one.predicted for one in predictor_of(model[1], counts).guesses()]
+    ).tolist() == [1, 0, 1, 0]
 
 
 def test_a_frame_keeps_its_columns():
@@ -219,11 +267,17 @@ def test_a_frame_keeps_its_columns():
 
 
 def test_a_search_and_a_classifier_of_raw_items_are_what_they_hold():
-    search = PrivateSearch(MeanPrototypes(ApproxDP(5, 1e-6), CLASSES), {"lattice__pool": [1, 2]}, mean_runs=2)
+    search = PrivateSearch(
+        MeanPrototypes(ApproxDP(5, 1e-6), CLASSES),
+        {"lattice__pool": [1, 2]},
+        mean_runs=2,
+    )
     search.fit(X, Y)
     assert (labels_by(search, X) == search.predict(X)).all()
     images = (np.random.default_rng(1).random((30, 8, 8)) * 255).astype(np.uint8)
-    model = PrivateClassifier("pixels", GaussianDP(1), classes=[0, 1]).fit(images, np.arange(30) % 2)
+    model = PrivateClassifier("pixels", GaussianDP(1), classes=[0, 1]).fit(
+        images, np.arange(30) % 2
+    )
     predictor = predictor_of(model, images)
     assert predictor.assumption == EXACT
     assert predictor.model is model.model_
@@ -253,11 +307,15 @@ def test_another_number_of_features_is_refused_before_anything_is_predicted():
     with pytest.raises(InputError, match="9 features, but the fit had 8"):
         predictor_of(model, np.ones((4, 9)))
     with pytest.raises(ValueError, match="9 features"):
-        predictor_of(SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), np.ones((4, 9)))
+        predictor_of(
+            SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), np.ones((4, 9))
+        )
 
 
 def test_public_prototypes_are_exact_too():
     from dppl import PublicData
 
-    model = PublicPrototypes(GaussianDP(1), CLASSES, public=PublicData(RNG.normal(size=(20, 8)))).fit(X, Y)
+    model = PublicPrototypes(
+        GaussianDP(1), CLASSES, public=PublicData(RNG.normal(size=(20, 8)))
+    ).fit(X, Y)
     assert (labels_by(model, X) == model.predict(X)).all()

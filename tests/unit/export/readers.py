@@ -7,7 +7,8 @@ import pytest
 
 from dppl.export import onnx, torch
 
-# What an export states: scores differ by no more than this, in lengths of the longest weights.
+# What an export states: scores differ by no more than this, in lengths of the longest
+# weights.
 ROUNDING = 1e-6
 
 
@@ -15,7 +16,9 @@ def by_onnx(model):
     """Return what predicts by ONNX Runtime."""
     pytest.importorskip("onnx", reason="needs the extra export")
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-    session = runtime.InferenceSession(onnx.to_bytes(model), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        onnx.to_bytes(model), providers=["CPUExecutionProvider"]
+    )
 
     def predict(rows):
         label, scores, probabilities = session.run(None, {"rows": rows})

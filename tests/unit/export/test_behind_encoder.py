@@ -14,9 +14,16 @@ from dppl.export import to_onnx
 onnx = pytest.importorskip("onnx", reason="needs the extra export")
 runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 image = pytest.importorskip("PIL.Image", reason="needs the extra images")
-IMAGES = {"modality": "image", "size": 8, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.25] * 3}
+IMAGES = {
+    "modality": "image",
+    "size": 8,
+    "interpolation": "bilinear",
+    "mean": [0.5] * 3,
+    "std": [0.25] * 3,
+}
 WORDS = ("card", "not", "arrived", "charged", "twice", "cancel", "the", "it")
-node, types = onnx.helper.make_node, onnx.TensorProto
+node = onnx.helper.make_node
+types = onnx.TensorProto
 
 
 def weights(name, *shape, dtype=np.float32):
@@ -24,12 +31,19 @@ def weights(name, *shape, dtype=np.float32):
     return onnx.numpy_helper.from_array(values.astype(dtype), name)
 
 
-def write(path, nodes, inputs, output, constants, stated, *, opset=17, kind=types.FLOAT):
+def write(
+    path, nodes, inputs, output, constants, stated, *, opset=17, kind=types.FLOAT
+):
     """Write an encoder of some nodes, the last of which makes "y", and state how it is prepared for."""
-    typed = [onnx.helper.make_tensor_value_info(name, of, shape) for name, of, shape in inputs]
+    typed = [
+        onnx.helper.make_tensor_value_info(name, of, shape)
+        for name, of, shape in inputs
+    ]
     end = onnx.helper.make_tensor_value_info("y", kind, output)
     graph = onnx.helper.make_graph(nodes, "tests", typed, [end], constants)
-    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=7)
+    made = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=7
+    )
     onnx.save(made, path)
     path.with_suffix(".json").write_text(json.dumps(stated), encoding="utf-8")
     return path
@@ -41,17 +55,34 @@ def of_images(path, *, pooling="none", opset=17, kind=types.FLOAT):
     inputs = [("x", kind, ["rows", 3, 8, 8])]
     constants = [weights("filters", 5, 3, 4, 4, dtype=dtype)]
     output = ["rows", 5, 2, 2]
-    return write(path, nodes, inputs, output, constants, {**IMAGES, "pooling": pooling}, opset=opset, kind=kind)
+    return write(
+        path,
+        nodes,
+        inputs,
+        output,
+        constants,
+        {**IMAGES, "pooling": pooling},
+        opset=opset,
+        kind=kind,
+    )
 
 
 def of_texts(path, tokens, pooling, *, masked):
-    nodes = [node("Gather", ["table", "input_ids"], ["words"]), node("Tanh", ["words"], ["y"])]
+    nodes = [
+        node("Gather", ["table", "input_ids"], ["words"]),
+        node("Tanh", ["words"], ["y"]),
+    ]
     inputs = [("input_ids", types.INT64, ["rows", "length"])]
     if masked:
         inputs.append(("attention_mask", types.INT64, ["rows", "length"]))
         nodes.append(node("Identity", ["attention_mask"], ["unused"]))
     tokens.save(str(path.with_name("tokenizer.json")))
-    stated = {"modality": "text", "tokenizer": "tokenizer.json", "max_tokens": 16, "pooling": pooling}
+    stated = {
+        "modality": "text",
+        "tokenizer": "tokenizer.json",
+        "max_tokens": 16,
+        "pooling": pooling,
+    }
     constants = [weights("table", tokens.get_vocab_size(), 6)]
     return write(path, nodes, inputs, ["rows", "length", 6], constants, stated)
 
@@ -74,7 +105,9 @@ def images(n=30):
 def fit(path, items):
     """Fit a classifier on what the encoder makes of items."""
     encoder = load_encoder(f"onnx:{path}")
-    model = dppl.PrivateClassifier(encoder, dppl.ZCDP(100.0), ["even", "odd"], method="mean", random_state=0)
+    model = dppl.PrivateClassifier(
+        encoder, dppl.ZCDP(100.0), ["even", "odd"], method="mean", random_state=0
+    )
     return encoder, model.fit(items, np.resize(["even", "odd"], len(items)))
 
 
@@ -84,7 +117,9 @@ def check(model, path, items, inputs):
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     assert {one.name for one in session.get_inputs()} == set(inputs)
     label, scores, probabilities = session.run(None, inputs)
-    np.testing.assert_allclose(scores[:, 1] - scores[:, 0], model.decision_function(items), atol=1e-5)
+    np.testing.assert_allclose(
+        scores[:, 1] - scores[:, 0], model.decision_function(items), atol=1e-5
+    )
     np.testing.assert_allclose(probabilities, model.predict_proba(items), atol=1e-4)
     assert label.tolist() == model.predict(items).tolist()
     assert len(set(label)) == 2
@@ -98,14 +133,21 @@ def check(model, path, items, inputs):
 def test_from_pixels(pooling, opset, tmp_path):
     path = of_images(tmp_path / "model.onnx", pooling=pooling, opset=opset)
     encoder, model = fit(path, images())
-    check(model, path, images(), {"x": np.stack([encoder.prepare(one) for one in images()])})
+    check(
+        model,
+        path,
+        images(),
+        {"x": np.stack([encoder.prepare(one) for one in images()])},
+    )
 
 
 def test_from_pixels_in_half_precision(tmp_path):
     path = of_images(tmp_path / "model.onnx", pooling="mean", kind=types.FLOAT16)
     encoder, model = fit(path, images())
     pixels = np.stack([encoder.prepare(one) for one in images()]).astype(np.float16)
-    session = runtime.InferenceSession(module.to_bytes(model, encoder=path), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        module.to_bytes(model, encoder=path), providers=["CPUExecutionProvider"]
+    )
     label, _, probabilities = session.run(None, {"x": pixels})
     np.testing.assert_allclose(probabilities, model.predict_proba(images()), atol=1e-2)
     assert (label == model.predict(images())).mean() > 0.9
@@ -115,7 +157,9 @@ def test_from_pixels_in_half_precision(tmp_path):
 @pytest.mark.parametrize("masked", [True, False])
 def test_from_tokens(pooling, masked, tokens, tmp_path):
     rng = np.random.default_rng(3)
-    texts = [" ".join(rng.choice(WORDS[at % 2 * 4 :][:4], 1 + at % 7)) for at in range(40)]
+    texts = [
+        " ".join(rng.choice(WORDS[at % 2 * 4 :][:4], 1 + at % 7)) for at in range(40)
+    ]
     path = of_texts(tmp_path / "model.onnx", tokens, pooling, masked=masked)
     encoder, model = fit(path, texts)
     prepared = [encoder.prepare(text)["input_ids"] for text in texts]
@@ -123,7 +167,9 @@ def test_from_tokens(pooling, masked, tokens, tmp_path):
     for row, one in zip(ids, prepared, strict=True):
         row[: len(one)] = one
     mask = (np.arange(9) < [[len(one)] for one in prepared]).astype(np.int64)
-    inputs = {"input_ids": ids} | ({"attention_mask": mask} if masked or pooling == "mean" else {})
+    inputs = {"input_ids": ids} | (
+        {"attention_mask": mask} if masked or pooling == "mean" else {}
+    )
     check(model, path, texts, inputs)
 
 
@@ -131,9 +177,15 @@ def test_options_of_the_encoder_are_the_models(tokens, tmp_path):
     path = of_texts(tmp_path / "model.onnx", tokens, "mean", masked=True)
     texts = [" ".join(WORDS[at % 2 * 4 :][:4]) for at in range(20)]
     encoder = load_encoder(f"onnx:{path}?max_windows=3")
-    model = dppl.PrivateClassifier(encoder, dppl.ZCDP(100.0), ["even", "odd"], method="mean", random_state=0)
-    made = module.to_onnx(model.fit(texts, np.resize(["even", "odd"], 20)), encoder=path)
-    (said,) = [one.value for one in made.metadata_props if one.key == "dppl.preprocessing"]
+    model = dppl.PrivateClassifier(
+        encoder, dppl.ZCDP(100.0), ["even", "odd"], method="mean", random_state=0
+    )
+    made = module.to_onnx(
+        model.fit(texts, np.resize(["even", "odd"], 20)), encoder=path
+    )
+    (said,) = [
+        one.value for one in made.metadata_props if one.key == "dppl.preprocessing"
+    ]
     assert said.endswith("at most 16, padding 0, 3 windows")
 
 
@@ -141,7 +193,10 @@ def test_another_encoder_is_refused(tmp_path):
     path = of_images(tmp_path / "model.onnx")
     _, model = fit(path, images())
     other = of_images(tmp_path / "other.onnx", pooling="mean")
-    with pytest.raises(InputError, match=r"other.onnx is not the encoder that the model was fitted with"):
+    with pytest.raises(
+        InputError,
+        match=r"other.onnx is not the encoder that the model was fitted with",
+    ):
         to_onnx(model, encoder=other)
 
 

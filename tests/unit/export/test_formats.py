@@ -21,14 +21,21 @@ from unit.export.readers import ROUNDING, by_onnx, by_torch
 def agree(reader, model, rows, *, rounding=ROUNDING):
     """Hold what an export says of rows to what the model says."""
     found = reader(model)(rows)
-    weights = max(np.linalg.norm(head.weights, axis=1).max() for head in scorer.scorer_of(model).heads)
+    weights = max(
+        np.linalg.norm(head.weights, axis=1).max()
+        for head in scorer.scorer_of(model).heads
+    )
     atol = rounding * weights
     scores = model._scores(rows)
     np.testing.assert_allclose(found.scores, scores, rtol=rounding, atol=2 * atol)
-    np.testing.assert_allclose(found.probabilities, model.predict_proba(rows), atol=10 * rounding)
+    np.testing.assert_allclose(
+        found.probabilities, model.predict_proba(rows), atol=10 * rounding
+    )
     differ = found.label != model.predict(rows)
     best = np.sort(scores[differ], axis=1)[:, -2:]
-    assert (np.ptp(best, axis=1) <= 2 * atol).all()  # no label differs but those of equal scores
+    assert (
+        np.ptp(best, axis=1) <= 2 * atol
+    ).all()  # no label differs but those of equal scores
     assert differ.mean() < 0.01
     return found
 
@@ -36,7 +43,11 @@ def agree(reader, model, rows, *, rounding=ROUNDING):
 @each(ONE_LABEL)
 def test_every_estimator(kind, reader):
     model = kind.fit(*kind.records(40))
-    agree(reader, model, np.random.default_rng(5).normal(size=(60, kind.dim)).astype(np.float32))
+    agree(
+        reader,
+        model,
+        np.random.default_rng(5).normal(size=(60, kind.dim)).astype(np.float32),
+    )
 
 
 def test_real_embeddings(model, sample, reader):
@@ -52,7 +63,12 @@ def test_another_model_would_be_noticed(model, sample, reader):
         agree(lambda _: reader(other), model, sample.X_test.astype(np.float32))
 
 
-NAMES = {"texts": ["grün", "قط", "🦜"], "integers": [-4, 0, 7], "truth": [False, True], "two": ["no", "yes"]}
+NAMES = {
+    "texts": ["grün", "قط", "🦜"],
+    "integers": [-4, 0, 7],
+    "truth": [False, True],
+    "two": ["no", "yes"],
+}
 
 
 @pytest.mark.parametrize("classes", NAMES.values(), ids=NAMES)
@@ -65,23 +81,33 @@ def test_labels_of_all_kinds(classes, reader):
 
 def test_labels_that_are_numbers(reader):
     X = np.random.default_rng(1).normal(size=(60, 5)).astype(np.float32)
-    model = dppl.MeanPrototypes(dppl.ZCDP(100.0), [0.5, 1.5, 2.5]).fit(X, np.resize([0.5, 1.5, 2.5], 60))
+    model = dppl.MeanPrototypes(dppl.ZCDP(100.0), [0.5, 1.5, 2.5]).fit(
+        X, np.resize([0.5, 1.5, 2.5], 60)
+    )
     agree(reader, model, X)
 
 
 def test_one_class(reader):
     model = dppl.MeanPrototypes(dppl.ZCDP(100.0), ["only"]).fit(np.eye(3), ["only"] * 3)
-    assert agree(reader, model, np.eye(3, dtype=np.float32)).label.tolist() == ["only"] * 3
+    assert (
+        agree(reader, model, np.eye(3, dtype=np.float32)).label.tolist() == ["only"] * 3
+    )
 
 
 @pytest.mark.parametrize("scores", ["normalised", "largest"])
 def test_several_tasks(scores, reader):
     rng = np.random.default_rng(2)
-    model = ContinualEnsemble(dppl.ZCDP(10.0), ["a", "b", "c", "d"], scores=scores, random_state=0)
+    model = ContinualEnsemble(
+        dppl.ZCDP(10.0), ["a", "b", "c", "d"], scores=scores, random_state=0
+    )
     for names in (["a", "b"], ["b", "c"]):
-        model.partial_fit(rng.normal(size=(30, 6)), np.resize(names, 30), task_classes=names)
+        model.partial_fit(
+            rng.normal(size=(30, 6)), np.resize(names, 30), task_classes=names
+        )
     found = agree(reader, model, rng.normal(size=(50, 6)).astype(np.float32))
-    assert (found.probabilities[:, 3] < 1e-300).all()  # "d" was in no task; some exponentials end before 0
+    assert (
+        found.probabilities[:, 3] < 1e-300
+    ).all()  # "d" was in no task; some exponentials end before 0
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e38], ids=["tiny", "huge"])
@@ -102,7 +128,9 @@ def test_rows_without_a_direction_have_no_scores(by, model):
     np.testing.assert_allclose(found.scores[[4, 5]], found.scores[[0, 0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("classes", "none"), [(["a", "b"], ""), ([3, 4], np.iinfo(np.int64).min)])
+@pytest.mark.parametrize(
+    ("classes", "none"), [(["a", "b"], ""), ([3, 4], np.iinfo(np.int64).min)]
+)
 def test_no_label_is_made_up_for_a_row_without_a_direction(classes, none):
     model = dppl.MeanPrototypes(dppl.ZCDP(100.0), classes).fit(np.eye(2), classes)
     found = by_onnx(model)(np.array([[0, 0], [1, 0], [np.nan, 1]], np.float32))
@@ -112,19 +140,27 @@ def test_no_label_is_made_up_for_a_row_without_a_direction(classes, none):
 @pytest.mark.parametrize("by", [by_onnx, by_torch])
 def test_no_rows_have_no_labels(by, model):
     found = by(model)(np.empty((0, model.n_features_in_), np.float32))
-    assert (len(found.label), found.probabilities.shape) == (0, (0, len(model.classes_)))
+    assert (len(found.label), found.probabilities.shape) == (
+        0,
+        (0, len(model.classes_)),
+    )
 
 
 def seeded():
     """Return a model that must not be released."""
-    return dppl.MeanPrototypes(dppl.ZCDP(1.0), ["a", "b"], random_state=1).fit(np.eye(2), ["a", "b"])
+    return dppl.MeanPrototypes(dppl.ZCDP(1.0), ["a", "b"], random_state=1).fit(
+        np.eye(2), ["a", "b"]
+    )
 
 
 def said_by_onnx(folder):
     made = pytest.importorskip("onnx").load(folder / "file")
     said = {one.key.removeprefix("dppl."): one.value for one in made.metadata_props}
     assert made.doc_string == said["guarantee"]
-    return said | {"statement": json.loads(said["statement"]), "fit_for_release": json.loads(said["fit_for_release"])}
+    return said | {
+        "statement": json.loads(said["statement"]),
+        "fit_for_release": json.loads(said["fit_for_release"]),
+    }
 
 
 def said_by_torch(folder):
@@ -134,7 +170,9 @@ def said_by_torch(folder):
 
 
 def said_by_hf(folder):
-    return json.loads((folder / "file" / "config.json").read_text(encoding="utf-8"))["dppl"]
+    return json.loads((folder / "file" / "config.json").read_text(encoding="utf-8"))[
+        "dppl"
+    ]
 
 
 @pytest.mark.parametrize("released", [True, False])
@@ -143,7 +181,9 @@ def test_every_format_holds_the_guarantee(target, released, model, tmp_path):
     pytest.importorskip({"onnx": "onnx", "torch": "torch", "hf": "json"}[target])
     made = model if released else seeded()
     save(made, tmp_path / "file", to=target)
-    said = {"onnx": said_by_onnx, "torch": said_by_torch, "hf": said_by_hf}[target](tmp_path)
+    said = {"onnx": said_by_onnx, "torch": said_by_torch, "hf": said_by_hf}[target](
+        tmp_path
+    )
     assert said["statement"] == made.guarantee_.to_dict()
     assert said["fit_for_release"] is released
     assert said["guarantee"] == made.guarantee_.summary()
@@ -169,10 +209,19 @@ READING = {
 def test_a_file_is_read_without_dppl(target, tmp_path):
     for package in {"onnx": ("onnx", "onnxruntime"), "torch": ("torch",)}[target]:
         pytest.importorskip(package)
-    model = dppl.MeanPrototypes(dppl.ZCDP(1e4), ["a", "b"]).fit([[1, 1], [-1, 1]] * 9, ["b", "a"] * 9)
+    model = dppl.MeanPrototypes(dppl.ZCDP(1e4), ["a", "b"]).fit(
+        [[1, 1], [-1, 1]] * 9, ["b", "a"] * 9
+    )
     save(model, tmp_path / "file", to=target)
-    command = [sys.executable, "-c", WITHOUT_DPPL.format(reading=READING[target]), str(tmp_path / "file")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_DPPL.format(reading=READING[target]),
+        str(tmp_path / "file"),
+    ]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120
+    )
     assert ended.stdout.split()[-1:] == ["b"], ended.stderr
 
 
@@ -187,14 +236,22 @@ def test_a_module_is_one_of_torch(model, sample):
     assert isinstance(module, library.nn.Module)
     assert not list(module.parameters())
     assert module.classes == model.classes_.tolist()
-    huge = 1e200 * library.from_numpy(sample.X_test[:5]).double()  # their squares leave the range
-    np.testing.assert_allclose(module(huge).softmax(1).numpy(), model.predict_proba(huge.numpy()), atol=1e-5)
+    huge = (
+        1e200 * library.from_numpy(sample.X_test[:5]).double()
+    )  # their squares leave the range
+    np.testing.assert_allclose(
+        module(huge).softmax(1).numpy(), model.predict_proba(huge.numpy()), atol=1e-5
+    )
 
 
 def test_a_file_of_torch_holds_no_pickled_class_of_dppl(model):
     pytest.importorskip("torch")
     with zipfile.ZipFile(io.BytesIO(torch.to_bytes(model))) as files:
-        held = [name for name in files.namelist() if b"ExportedClassifier" in files.read(name) and name.endswith("pkl")]
+        held = [
+            name
+            for name in files.namelist()
+            if b"ExportedClassifier" in files.read(name) and name.endswith("pkl")
+        ]
     assert held == []
 
 
@@ -222,7 +279,10 @@ def test_the_configuration_names_the_classes_as_hubs_do(tmp_path):
     model = dppl.MeanPrototypes(dppl.ZCDP(1.0), [3, 5]).fit(np.eye(2), [3, 5])
     to_hub(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert (config["id2label"], config["label2id"]) == ({"0": "3", "1": "5"}, {"3": 0, "5": 1})
+    assert (config["id2label"], config["label2id"]) == (
+        {"0": "3", "1": "5"},
+        {"3": 0, "5": 1},
+    )
     assert (config["model_type"], config["n_features"]) == ("dppl", 2)
 
 
@@ -238,7 +298,10 @@ def test_a_missing_package_is_named_with_what_installs_it(make, package, monkeyp
     monkeypatch.setitem(sys.modules, package, None)
     torch._module_class.cache_clear()
     extra = "torch" if package == "torch" else "export"
-    with pytest.raises(MissingExtra, match=rf"needs {package}; install it .*pip install -e '.\[{extra}\]'"):
+    with pytest.raises(
+        MissingExtra,
+        match=rf"needs {package}; install it .*pip install -e '.\[{extra}\]'",
+    ):
         make(seeded())
 
 
@@ -254,7 +317,10 @@ def test_parameters_of_other_formats_are_refused(tmp_path):
 def test_a_file_is_not_overwritten_unasked(tmp_path):
     pytest.importorskip("onnx")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(FileExistsError, match="file exists; choose another name, or overwrite it with overwrite=True"):
+    with pytest.raises(
+        FileExistsError,
+        match="file exists; choose another name, or overwrite it with overwrite=True",
+    ):
         save(seeded(), tmp_path / "file", to="onnx")
     assert (tmp_path / "file").read_text() == "mine"
     save(seeded(), tmp_path / "file", to="onnx", overwrite=True)

@@ -30,14 +30,21 @@ from dppl.prototypes import LinearProbe
 from federated import CLASSES, DIM, NAMES, Together, holder, holders, tables
 from loops import loop
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(
+        encoding="utf-8"
+    )
+)
 BUDGET = GaussianDP(1.0)
 PUBLIC = np.random.default_rng(2).normal(size=(9, DIM))
 EXAMPLES = EmbeddingTable.of(np.eye(3, DIM), np.array(CLASSES))
 METHODS = [
     (SoftmaxPrototypes, {}),
     (SoftmaxPrototypes, {"public": PublicData(PUBLIC, EXAMPLES)}),
-    (MeanPrototypes, {"lattice": dppl.LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}),
+    (
+        MeanPrototypes,
+        {"lattice": dppl.LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))},
+    ),
     (LinearProbe, {"steps": 3}),
 ]
 
@@ -47,22 +54,33 @@ def made(kind, **options):
 
 
 @loop("kind, options", METHODS)
-def test_the_model_is_bit_for_bit_the_one_of_the_same_answers_in_one_process(kind, options, tmp_path):
+def test_the_model_is_bit_for_bit_the_one_of_the_same_answers_in_one_process(
+    kind, options, tmp_path
+):
     with holders(tmp_path, random_state=7, public=[PUBLIC, EXAMPLES]) as opened:
         model = made(kind, **options).fit(Federation(InProcess(opened)))
     again = made(kind, **options).fit(Together(tables(), 7))
     other = made(kind, **options).fit(Together(tables(), 8))  # the control
     for name, tensor in model._tensors().items():
         assert tensor.tobytes() == again._tensors()[name].tobytes()
-        assert name not in ("coef", "prototypes") or tensor.tobytes() != other._tensors()[name].tobytes()
+        assert (
+            name not in ("coef", "prototypes")
+            or tensor.tobytes() != other._tensors()[name].tobytes()
+        )
     X = tables()["north"][0]
     assert model.predict_proba(X).tobytes() == again.predict_proba(X).tobytes()
 
 
-def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_of_each(tmp_path):
+def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_of_each(
+    tmp_path,
+):
     class Sums(dppl.Classifier):
         def measurements(self, setting):
-            return {"sums": dppl.kernel.Measurement(ClassSums(setting.lattice, setting.n_classes))}
+            return {
+                "sums": dppl.kernel.Measurement(
+                    ClassSums(setting.lattice, setting.n_classes)
+                )
+            }
 
         def learn(self, measure, setting):
             self.noise_ = measure.noise_std("sums")
@@ -73,11 +91,17 @@ def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_o
     (release,) = model.guarantee_.releases
     assert model.noise_ == np.sqrt(3) * release.parameters["noise_std"]
     assert release == made(Sums).plan(DIM).guarantee.releases[0]
-    # Three draws add up, so the residue is wider than one institution's noise: at 24 values, outside 1.3 to 2.4 times
-    # it with probability 1e-3 for the right law, and the noise of one would fail with probability 0.98.
+    # Three draws add up, so the residue is wider than one institution's noise: at 24
+    # values, outside 1.3 to 2.4 times it with probability 1e-3 for the right law, and
+    # the noise of one would fail with probability 0.98.
     exact = sum(
         np.stack(
-            [dppl.kernel.lattice.Lattice(DIM).transform(X[y == name]).sum(axis=0, dtype=np.int64) for name in CLASSES]
+            [
+                dppl.kernel.lattice.Lattice(DIM)
+                .transform(X[y == name])
+                .sum(axis=0, dtype=np.int64)
+                for name in CLASSES
+            ]
         )
         for X, y, _ in tables().values()
     )
@@ -93,7 +117,10 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
     assert later.guarantee_.ledger_entry.startswith("north: wards, release 2; ")
     guarantee = model.guarantee_
     assert guarantee.holders == NAMES
-    assert guarantee.ledger_entry == "north: wards, release 1; south: wards, release 1; west: wards, release 1"
+    assert (
+        guarantee.ledger_entry
+        == "north: wards, release 1; south: wards, release 1; west: wards, release 1"
+    )
     assert guarantee.fit_for_release
     said = str(guarantee)
     assert "a person with records at several institutions" in said
@@ -107,8 +134,12 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
         verified = dppl.verify(tmp_path / "model.safetensors", ledger=ledger)
         assert verified.holds, verified
     described = describe(tmp_path / "model.safetensors")
-    jsonschema.validate(described["guarantee"], {"$ref": "#/$defs/guarantee", "$defs": SCHEMA["$defs"]})
-    assert "Institutions: north, south, west" in " ".join(model.report().markdown(for_="dpo").split())
+    jsonschema.validate(
+        described["guarantee"], {"$ref": "#/$defs/guarantee", "$defs": SCHEMA["$defs"]}
+    )
+    assert "Institutions: north, south, west" in " ".join(
+        model.report().markdown(for_="dpo").split()
+    )
     forged = replace(guarantee, not_covered=guarantee.not_covered[:-2])
     model.guarantee_ = forged  # the control: a statement that hides what is not covered
     assert not dppl.verify(model).holds
@@ -121,24 +152,57 @@ def test_persons_and_several_labels(tmp_path):
     with holders(tmp_path / "persons", persons=True) as opened:
         model = made(SoftmaxPrototypes).fit(Federation(InProcess(opened)))
     assert model.guarantee_.unit == "one person with all of their records"
-    matrices = {name: (X, np.array(CLASSES)[None] == y[:, None], ids) for name, (X, y, ids) in tables().items()}
-    several = {name: holder(tmp_path, name, data=data, several=SeveralLabels()) for name, data in matrices.items()}
+    matrices = {
+        name: (X, np.array(CLASSES)[None] == y[:, None], ids)
+        for name, (X, y, ids) in tables().items()
+    }
+    several = {
+        name: holder(tmp_path, name, data=data, several=SeveralLabels())
+        for name, data in matrices.items()
+    }
     model = made(MultiLabelPrototypes).fit(Federation(InProcess(several)))
     assert model.predict(tables()["north"][0]).shape == (30, 3)
 
 
-def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_charged(tmp_path):
+def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_charged(
+    tmp_path,
+):
     with holders(tmp_path) as opened:
         federation = Federation(InProcess(opened))
         public = PublicData(PUBLIC)
         refused = [
-            (made(PublicPrototypes, public=public), {}, ParameterError, "do not add up"),
-            (SoftmaxPrototypes(BUDGET, CLASSES), {}, ParameterError, "unknown_labels must be 'ignore'"),
-            (made(SoftmaxPrototypes, random_state=1), {}, ParameterError, "random_state must be None"),
-            (made(MeanPrototypes, adjacency="replace-one"), {}, Exception, "add-remove|do not add up"),
+            (
+                made(PublicPrototypes, public=public),
+                {},
+                ParameterError,
+                "do not add up",
+            ),
+            (
+                SoftmaxPrototypes(BUDGET, CLASSES),
+                {},
+                ParameterError,
+                "unknown_labels must be 'ignore'",
+            ),
+            (
+                made(SoftmaxPrototypes, random_state=1),
+                {},
+                ParameterError,
+                "random_state must be None",
+            ),
+            (
+                made(MeanPrototypes, adjacency="replace-one"),
+                {},
+                Exception,
+                "add-remove|do not add up",
+            ),
             (made(SoftmaxPrototypes), {"y": ["a"]}, InputError, "must be left out"),
             (made(SoftmaxPrototypes, public=public), {}, EngineError, "does not know"),
-            (SoftmaxPrototypes(BUDGET, ["a", "b"], unknown_labels="ignore"), {}, EngineError, "another class list"),
+            (
+                SoftmaxPrototypes(BUDGET, ["a", "b"], unknown_labels="ignore"),
+                {},
+                EngineError,
+                "another class list",
+            ),
             (
                 SoftmaxPrototypes(GaussianDP(4), CLASSES, unknown_labels="ignore"),
                 {},
@@ -147,7 +211,12 @@ def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_cha
             ),
             (
                 LinearProbe(
-                    ApproxDP(5, 1e-5), CLASSES, steps=2, sampling_rate=0.5, batch_size=9.0, unknown_labels="ignore"
+                    ApproxDP(5, 1e-5),
+                    CLASSES,
+                    steps=2,
+                    sampling_rate=0.5,
+                    batch_size=9.0,
+                    unknown_labels="ignore",
                 ),
                 {},
                 ParameterError,
@@ -158,19 +227,31 @@ def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_cha
             with pytest.raises(error, match=text):
                 model.fit(federation, **given)
         with pytest.raises(ParameterError, match="ledger must be left out"):
-            made(MeanPrototypes).fit(federation, ledger=Ledger(tmp_path / "mine.db", "wards", BUDGET))
+            made(MeanPrototypes).fit(
+                federation, ledger=Ledger(tmp_path / "mine.db", "wards", BUDGET)
+            )
         with pytest.raises(ParameterError, match="ledger must be left out"):
             made(MeanPrototypes).fit(federation, partition="north")
-    assert not any(Ledger(tmp_path / f"{name}.db", "wards").releases() for name in NAMES)
+    assert not any(
+        Ledger(tmp_path / f"{name}.db", "wards").releases() for name in NAMES
+    )
 
 
 def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
-    north, south = holder(tmp_path), holder(tmp_path, "south", persons=True)
-    with pytest.raises(ParameterError, match="agree in unit; they have north: record, south: person"):
+    north = holder(tmp_path)
+    south = holder(tmp_path, "south", persons=True)
+    with pytest.raises(
+        ParameterError, match="agree in unit; they have north: record, south: person"
+    ):
         Federation(InProcess({"north": north, "south": south}))
     X, y, _ = tables()["west"]
-    tables_of = [EmbeddingTable.of(X, metadata={"encoder": name}) for name in ("one", "two")]
-    others = [holder(tmp_path, name, data=(table, y, None)) for name, table in zip("xy", tables_of, strict=True)]
+    tables_of = [
+        EmbeddingTable.of(X, metadata={"encoder": name}) for name in ("one", "two")
+    ]
+    others = [
+        holder(tmp_path, name, data=(table, y, None))
+        for name, table in zip("xy", tables_of, strict=True)
+    ]
     with pytest.raises(ParameterError, match="agree in encoder"):
         Federation(InProcess(dict(zip("xy", others, strict=True))))
 
@@ -178,9 +259,13 @@ def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
 @pytest.mark.parametrize("said", [{"not_covered": "rounding"}, {}])
 def test_a_table_whose_rows_may_mix_is_named_for_all(said, tmp_path):
     X, y, _ = tables()["west"]
-    mixed = holder(tmp_path, "west", data=(EmbeddingTable.of(X, metadata=said), y, None))
+    mixed = holder(
+        tmp_path, "west", data=(EmbeddingTable.of(X, metadata=said), y, None)
+    )
     with mixed, holder(tmp_path) as north:
-        model = made(MeanPrototypes).fit(Federation(InProcess({"north": north, "west": mixed})))
+        model = made(MeanPrototypes).fit(
+            Federation(InProcess({"north": north, "west": mixed}))
+        )
     assert (ROWS_MIX in model.guarantee_.not_covered) == bool(said)
     model.save(tmp_path / "model.safetensors")
     assert dppl.verify(tmp_path / "model.safetensors").holds
@@ -190,4 +275,12 @@ def test_an_account_must_be_of_the_unit_and_relation_of_the_institution(tmp_path
     X, y, _ = tables()["north"]
     ledger = Ledger(tmp_path / "ledger.db", "wards", BUDGET, adjacency="replace-one")
     with pytest.raises(ParameterError, match="under add-remove"):
-        Holder("north", X, y, classes=CLASSES, ledger=ledger, state=tmp_path / "state", at_most=9)
+        Holder(
+            "north",
+            X,
+            y,
+            classes=CLASSES,
+            ledger=ledger,
+            state=tmp_path / "state",
+            at_most=9,
+        )

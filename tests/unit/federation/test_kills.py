@@ -14,8 +14,8 @@ from federated import NAMES
 
 KILLS = int(os.environ.get("DPPL_KILLS", "15"))  # of each side
 
-# Forks a child for each attempt, so that everything is imported once. A child dies at a random call of its Python code,
-# and notes each answer before it leaves.
+# Forks a child for each attempt, so that everything is imported once. A child dies at a
+# random call of its Python code, and notes each answer before it leaves.
 KILLED = """
 import hashlib, json, os, random, signal, sys
 from pathlib import Path
@@ -161,10 +161,27 @@ def left(folder):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_one_charge_and_one_answer_whenever_either_side_is_killed(tmp_path):
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", KILLED, str(KILLS)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(os.path.abspath(one) for one in ["tests", *sys.path])}
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        KILLED,
+        str(KILLS),
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(
+            os.path.abspath(one) for one in ["tests", *sys.path]
+        )
+    }
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False, env=environment
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -178,12 +195,28 @@ def test_one_charge_and_one_answer_whenever_either_side_is_killed(tmp_path):
             assert paid["cost"]["mu"] <= 0.5
     # What was added up is what each of them has on its disk.
     for folder in (one for one in told["folders"] if one.startswith("all")):
-        (plan,) = {path.name for name in NAMES for path in (tmp_path / folder / f"{name}-state").iterdir()}
+        (plan,) = {
+            path.name
+            for name in NAMES
+            for path in (tmp_path / folder / f"{name}-state").iterdir()
+        }
         for number in range(4):
             read = [
-                Message.parse((tmp_path / folder / f"{name}-state" / plan / f"{number:05}.answer").read_bytes())
+                Message.parse(
+                    (
+                        tmp_path
+                        / folder
+                        / f"{name}-state"
+                        / plan
+                        / f"{number:05}.answer"
+                    ).read_bytes()
+                )
                 for name in NAMES
             ]
-            total = Message.parse((tmp_path / folder / "fit" / f"{number:05}.answer").read_bytes())
-            assert (sum(one.tensors["answer"] for one in read) == total.tensors["answer"]).all()
+            total = Message.parse(
+                (tmp_path / folder / "fit" / f"{number:05}.answer").read_bytes()
+            )
+            assert (
+                sum(one.tensors["answer"] for one in read) == total.tensors["answer"]
+            ).all()
     assert any(len(digests) > 1 for digests in left(tmp_path / "control").values())

@@ -23,16 +23,26 @@ from loops import loop
 
 def released(kind, budget=2.0, **options):
     """Return the models of three institutions, whose noise is small."""
-    return {name: kind(GaussianDP(budget), CLASSES, **options).fit(X, y) for name, (X, y, _) in tables(n=300).items()}
+    return {
+        name: kind(GaussianDP(budget), CLASSES, **options).fit(X, y)
+        for name, (X, y, _) in tables(n=300).items()
+    }
 
 
 def test_merged_sums_are_the_sums_that_institutions_answer_together(tmp_path):
     data = tables()
-    alone = {name: MeanPrototypes(GaussianDP(1), CLASSES).fit(*rows[:2]) for name, rows in data.items()}
+    alone = {
+        name: MeanPrototypes(GaussianDP(1), CLASSES).fit(*rows[:2])
+        for name, rows in data.items()
+    }
     merged = merge(alone)
-    assert np.allclose(merged.prototypes_, sum(one.prototypes_ for one in alone.values()), rtol=1e-12)
+    assert np.allclose(
+        merged.prototypes_, sum(one.prototypes_ for one in alone.values()), rtol=1e-12
+    )
     with holders(tmp_path) as opened:
-        federated = MeanPrototypes(GaussianDP(1), CLASSES, unknown_labels="ignore").fit(Federation(InProcess(opened)))
+        federated = MeanPrototypes(GaussianDP(1), CLASSES, unknown_labels="ignore").fit(
+            Federation(InProcess(opened))
+        )
     assert merged.guarantee_.releases == federated.guarantee_.releases
     assert merged.guarantee_.holders == federated.guarantee_.holders
 
@@ -61,22 +71,37 @@ def test_each_class_comes_from_whoever_has_it():
     X, y, _ = data["north"]
     without = X[y != "c"], y[y != "c"]
     models = {
-        "north": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=1).fit(*without),
-        "south": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=2).fit(*data["south"][:2]),
+        "north": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=1).fit(
+            *without
+        ),
+        "south": SoftmaxPrototypes(GaussianDP(4), CLASSES, random_state=2).fit(
+            *data["south"][:2]
+        ),
     }
     merged = merge(models)
     shares = np.stack([one.shares_ for one in models.values()])
     assert shares[0, 2] < 0.02
-    expected = sum(w[:, None] * one.coef_ for w, one in zip(shares / shares.sum(axis=0), models.values(), strict=True))
+    expected = sum(
+        w[:, None] * one.coef_
+        for w, one in zip(shares / shares.sum(axis=0), models.values(), strict=True)
+    )
     assert np.allclose(merged.coef_, expected, rtol=1e-12)
     seen = y == "c"
-    assert merged.score(X[seen], y[seen]) > models["north"].score(X[seen], y[seen]) + 0.3
+    assert (
+        merged.score(X[seen], y[seen]) > models["north"].score(X[seen], y[seen]) + 0.3
+    )
 
 
 def test_sums_about_other_centres_are_not_added():
     X, y, _ = tables()["west"]
-    maps = {name: dppl.LatticeOptions(center=np.full(X.shape[1], at)) for name, at in (("north", 0.1), ("south", -0.1))}
-    models = {name: MeanPrototypes(GaussianDP(1), CLASSES, lattice=one).fit(X, y) for name, one in maps.items()}
+    maps = {
+        name: dppl.LatticeOptions(center=np.full(X.shape[1], at))
+        for name, at in (("north", 0.1), ("south", -0.1))
+    }
+    models = {
+        name: MeanPrototypes(GaussianDP(1), CLASSES, lattice=one).fit(X, y)
+        for name, one in maps.items()
+    }
     with pytest.raises(ParameterError, match="agree in width or map"):
         merge(models)
 
@@ -88,12 +113,18 @@ def test_models_of_one_data_set_are_not_merged_unless_the_names_alone_are_one(tm
         ledger = Ledger(tmp_path / book, data_set, GaussianDP(9))
         return MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y, ledger=ledger)
 
-    one, again, other = paid("one.db", "wards"), paid("one.db", "wards"), paid("other.db", "west wards")
+    one = paid("one.db", "wards")
+    again = paid("one.db", "wards")
+    other = paid("other.db", "west wards")
     for models in ({"a": one, "b": again}, {"a": one, "c": other, "b": again}):
-        with pytest.raises(ParameterError, match="a and b were charged to data sets called wards"):
+        with pytest.raises(
+            ParameterError, match="a and b were charged to data sets called wards"
+        ):
             merge(models)
         assert merge(models, distinct=True).guarantee_.holders == tuple(models)
-    assert "squares of mu add up, to at most mu = 1.42" in str(merge({"a": one, "c": other}).guarantee_)
+    assert "squares of mu add up, to at most mu = 1.42" in str(
+        merge({"a": one, "c": other}).guarantee_
+    )
     with pytest.raises(ParameterError, match="two are one"):
         merge({"a": one, "b": one}, distinct=True)
 
@@ -104,12 +135,44 @@ def test_models_that_do_not_go_together_are_refused():
     public = PublicData(X.copy())
     refused = [
         ({"north": north}, "two models or more"),
-        ({"north": north, "m": MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y)}, "agree in method"),
-        ({"north": north, "m": SoftmaxPrototypes(GaussianDP(1), [*CLASSES, "d"]).fit(X, y)}, "agree in classes"),
-        ({"north": north, "m": SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, y, groups=ids)}, "whom they protect"),
-        ({"north": north, "both": merge({"north": north, "south": south})}, "merge models of one each"),
-        ({n: PublicPrototypes(GaussianDP(1), CLASSES, public=public).fit(X, y) for n in "ab"}, "noisy sums"),
-        ({n: MeanPrototypes(GaussianDP(1), CLASSES, adjacency="replace-one").fit(X, y) for n in "ab"}, "noisy sums"),
+        (
+            {"north": north, "m": MeanPrototypes(GaussianDP(1), CLASSES).fit(X, y)},
+            "agree in method",
+        ),
+        (
+            {
+                "north": north,
+                "m": SoftmaxPrototypes(GaussianDP(1), [*CLASSES, "d"]).fit(X, y),
+            },
+            "agree in classes",
+        ),
+        (
+            {
+                "north": north,
+                "m": SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, y, groups=ids),
+            },
+            "whom they protect",
+        ),
+        (
+            {"north": north, "both": merge({"north": north, "south": south})},
+            "merge models of one each",
+        ),
+        (
+            {
+                n: PublicPrototypes(GaussianDP(1), CLASSES, public=public).fit(X, y)
+                for n in "ab"
+            },
+            "noisy sums",
+        ),
+        (
+            {
+                n: MeanPrototypes(GaussianDP(1), CLASSES, adjacency="replace-one").fit(
+                    X, y
+                )
+                for n in "ab"
+            },
+            "noisy sums",
+        ),
     ]
     for models, reason in refused:
         with pytest.raises(ParameterError, match=reason):
@@ -122,19 +185,32 @@ def test_no_cost_without_a_mu_hides_another():
 
     def searched(epsilon):
         estimator = MeanPrototypes(ApproxDP(epsilon, 1e-6), CLASSES)
-        return PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2).fit(X, y).best_estimator_
+        return (
+            PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2)
+            .fit(X, y)
+            .best_estimator_
+        )
 
-    small, again, large = searched(1), searched(1), searched(8)
-    plain = MeanPrototypes(GaussianDP(6), CLASSES, lattice=dppl.LatticeOptions(pool=1)).fit(X, y)
+    small = searched(1)
+    again = searched(1)
+    large = searched(8)
+    plain = MeanPrototypes(
+        GaussianDP(6), CLASSES, lattice=dppl.LatticeOptions(pool=1)
+    ).fit(X, y)
     for models in ((small, large), (large, small), (small, plain), (plain, small)):
         with pytest.raises(ParameterError, match="agree in cost, which has no mu"):
             merge(dict(zip("ab", models, strict=True)))
-    assert merge({"a": small, "b": again}).guarantee_.epsilon(1e-6) == small.guarantee_.epsilon(1e-6)
+    assert merge({"a": small, "b": again}).guarantee_.epsilon(
+        1e-6
+    ) == small.guarantee_.epsilon(1e-6)
 
 
 def test_what_one_statement_does_not_cover_the_merged_one_does_not():
     X, y, _ = tables(n=300)["west"]
     mixed = EmbeddingTable.of(X, metadata={"not_covered": "rounding"})
-    dear, cheap = (MeanPrototypes(GaussianDP(mu), CLASSES).fit(rows, y) for mu, rows in ((2, X), (1, mixed)))
+    dear, cheap = (
+        MeanPrototypes(GaussianDP(mu), CLASSES).fit(rows, y)
+        for mu, rows in ((2, X), (1, mixed))
+    )
     (rounding,) = set(cheap.guarantee_.not_covered) - set(dear.guarantee_.not_covered)
     assert rounding in merge({"a": dear, "b": cheap}).guarantee_.not_covered

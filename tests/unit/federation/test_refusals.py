@@ -53,7 +53,9 @@ def begun(tmp_path):
     way = Way({"north": opened}, stop_at_the_first_ask)
     with pytest.raises(Stopped):
         probe().fit(Federation(way, tries=1))
-    plan = next(Message.parse(one["north"]).tensors["plan"].tobytes() for one in way.sent[1:])
+    plan = next(
+        Message.parse(one["north"]).tensors["plan"].tobytes() for one in way.sent[1:]
+    )
     yield opened, plan
     opened.__exit__()
 
@@ -67,9 +69,14 @@ def test_an_ask_that_is_repeated_gets_the_same_bits_and_never_fresh_noise(begun)
     first = one(ask)
     assert Message.parse(first).kind == "answer"
     assert one(ask) == first
-    # The same question under the next number is another ask, which was paid for, and has other noise.
-    second = one(question(identity(plan), 1, "gradients", {"weights": WEIGHTS, "clip": 1.0}))
-    assert not np.array_equal(Message.parse(second).tensors["answer"], Message.parse(first).tensors["answer"])
+    # The same question under the next number is another ask, which was paid for, and
+    # has other noise.
+    second = one(
+        question(identity(plan), 1, "gradients", {"weights": WEIGHTS, "clip": 1.0})
+    )
+    assert not np.array_equal(
+        Message.parse(second).tensors["answer"], Message.parse(first).tensors["answer"]
+    )
     assert one(ask) == first
 
 
@@ -79,25 +86,50 @@ def test_asks_that_were_not_agreed_on_are_refused_and_cost_nothing(begun, tmp_pa
     fine = {"weights": WEIGHTS, "clip": 1.0}
     assert Message.parse(one(question(name, 0, "gradients", fine))).kind == "answer"
     tried = [
-        (question(name, 0, "gradients", {"weights": WEIGHTS + 1, "clip": 1.0}), "answered to another question"),
+        (
+            question(name, 0, "gradients", {"weights": WEIGHTS + 1, "clip": 1.0}),
+            "answered to another question",
+        ),
         (question(name, 0, "size", {}), "answered to another question"),
         (question(name, 2, "gradients", fine), "the next ask is number 1"),
         (question(name, -1, "gradients", fine), "the next ask is number 1"),
         (question(name, 1, "sums", {}), "was not declared"),
-        (question(name, 1, "gradients", {"weights": WEIGHTS[:2], "clip": 1.0}), "must have the shape"),
+        (
+            question(name, 1, "gradients", {"weights": WEIGHTS[:2], "clip": 1.0}),
+            "must have the shape",
+        ),
         (question(name, 1, "gradients", {}), "TypeError"),
-        (question(name, 1, "gradients", {"weights": WEIGHTS * np.nan, "clip": 1.0}), "must be finite"),
-        (question(name, 1, "gradients", {"weights": WEIGHTS + 1e300, "clip": 1.0}), "at most 2[*][*]90"),
-        (question(name, 1, "gradients", {"weights": WEIGHTS, "clip": 0.0}), "clip must lie"),
+        (
+            question(name, 1, "gradients", {"weights": WEIGHTS * np.nan, "clip": 1.0}),
+            "must be finite",
+        ),
+        (
+            question(name, 1, "gradients", {"weights": WEIGHTS + 1e300, "clip": 1.0}),
+            "at most 2[*][*]90",
+        ),
+        (
+            question(name, 1, "gradients", {"weights": WEIGHTS, "clip": 0.0}),
+            "clip must lie",
+        ),
         (question(name, 1, "gradients", {**fine, "records": 1}), "TypeError"),
-        (question(name, 1, "gradients", {**fine, "at": Lattice(DIM + 1)}), "another map"),
-        # Rows of no institution fit, so an institution without any would answer, and one with a row would fail.
-        (question(name, 1, "gradients", {**fine, "at": Lattice(2 * DIM, pool=2)}), "another map"),
+        (
+            question(name, 1, "gradients", {**fine, "at": Lattice(DIM + 1)}),
+            "another map",
+        ),
+        # Rows of no institution fit, so an institution without any would answer, and
+        # one with a row would fail.
+        (
+            question(name, 1, "gradients", {**fine, "at": Lattice(2 * DIM, pool=2)}),
+            "another map",
+        ),
         (question("0" * 64, 0, "gradients", fine), "no plan of this name"),
         (question("../../x", 0, "gradients", fine), "no plan of this name"),
         (b"garbage", "damaged"),
         (Message("run", {}, {}).to_bytes(), "no message"),
-        (Message("finish", {"plan": name, "model_sha256": "x"}, {}).to_bytes(), "no hash"),
+        (
+            Message("finish", {"plan": name, "model_sha256": "x"}, {}).to_bytes(),
+            "no hash",
+        ),
     ]
     for content, reason in tried:
         assert re.search(reason, said(one(content))), reason
@@ -105,7 +137,9 @@ def test_asks_that_were_not_agreed_on_are_refused_and_cost_nothing(begun, tmp_pa
     for number, ask in enumerate(("size", "gradients", "gradients"), 1):
         given = {} if ask == "size" else fine
         assert Message.parse(one(question(name, number, ask, given))).kind == "answer"
-    assert "declared for 3 asks, and all are answered" in said(one(question(name, 4, "gradients", fine)))
+    assert "declared for 3 asks, and all are answered" in said(
+        one(question(name, 4, "gradients", fine))
+    )
     (paid,) = Ledger(tmp_path / "north.db", "wards").releases()
     assert paid["cost"]["mu"] <= 0.5
 
@@ -123,34 +157,57 @@ PLANS = [
     (lambda plan, one: one.update(percent=1e-3), "another noise or cost"),
     (lambda plan, one: one.update(percent=-1), "percent must"),
     (lambda plan, one: plan.update(budget={"mu": 50.0}), "another noise or cost"),
-    (lambda plan, one: plan["releases"][0]["parameters"].update(noise_std=1.0), "another noise or cost"),
+    (
+        lambda plan, one: plan["releases"][0]["parameters"].update(noise_std=1.0),
+        "another noise or cost",
+    ),
     (lambda plan, one: plan.update(measurements=[]), "another noise or cost"),
     (lambda plan, one: plan.update(measurements=[], releases=[]), "asks nothing"),
     (lambda plan, one: plan["measurements"].append(one), "one name"),
-    (lambda plan, one: one.update(query="PublicClassSizes", values={"n_classes": 3}), "no query that adds up"),
+    (
+        lambda plan, one: one.update(query="PublicClassSizes", values={"n_classes": 3}),
+        "no query that adds up",
+    ),
     (lambda plan, one: one.update(query="HeldRecords"), "no query that adds up"),
     (lambda plan, one: one["values"].update(n_classes=2), "must be of 3 classes"),
     (lambda plan, one: one["values"].update(n_classes=True), "other parameters"),
     (lambda plan, one: one["values"].update(bias=-1), "below what it may be"),
     (lambda plan, one: one["values"].update(sampling_rate=0.5), "approximate DP"),
-    (lambda plan, one: one["values"]["lattice"]["lattice"].update(n_features=9), "stated width"),
-    (lambda plan, one: one["values"]["lattice"]["lattice"].update(n_features=-9), "n_features must"),
+    (
+        lambda plan, one: one["values"]["lattice"]["lattice"].update(n_features=9),
+        "stated width",
+    ),
+    (
+        lambda plan, one: one["values"]["lattice"]["lattice"].update(n_features=-9),
+        "n_features must",
+    ),
     (lambda plan, one: one["values"].update(path="/etc/passwd"), "other parameters"),
     (lambda plan, one: plan.update(adjacency="replace-one"), "under add-remove alone"),
     (lambda plan, one: plan.update(classes=["a", "b", "d"]), "another class list"),
     (lambda plan, one: plan.update(classes=["a", "b", "b"]), "class list"),
-    (lambda plan, one: plan.update(unit="person"), "another noise or cost|another unit"),
+    (
+        lambda plan, one: plan.update(unit="person"),
+        "another noise or cost|another unit",
+    ),
     (lambda plan, one: plan.update(holders=["south"]), "does not name"),
     (lambda plan, one: plan.update(public={"public rows": "0" * 64}), "does not know"),
     (lambda plan, one: plan.update(dppl="9.9"), "it is of dppl 9.9"),
-    (lambda plan, one: plan.update(several_labels=True), "another class list, or other labels|must be of 3 classes"),
+    (
+        lambda plan, one: plan.update(several_labels=True),
+        "another class list, or other labels|must be of 3 classes",
+    ),
     (lambda plan, one: plan.update(max_classes_per_person=10**9), "for persons"),
-    (lambda plan, one: plan.update(max_classes_per_person=-1, unit="person"), "for persons"),
+    (
+        lambda plan, one: plan.update(max_classes_per_person=-1, unit="person"),
+        "for persons",
+    ),
     (lambda plan, one: plan.pop("budget"), "cannot be read"),
 ]
 
 
-def test_plans_that_are_not_whole_or_dearer_or_of_another_kind_are_refused(begun, tmp_path):
+def test_plans_that_are_not_whole_or_dearer_or_of_another_kind_are_refused(
+    begun, tmp_path
+):
     one, plan = begun
     for change, reason in PLANS:
         for kind in ("propose", "begin"):
@@ -165,23 +222,39 @@ def test_persons_of_several_labels_enter_as_a_whole(tmp_path):
     data = X, np.array(CLASSES)[None] == y[:, None], np.zeros(len(X), int)
     with holder(tmp_path, data=data, persons=True, several=SeveralLabels()) as one:
         way = Way({"north": one}, lambda name, content, held: held(content))
-        MultiLabelPrototypes(BUDGET, CLASSES, unknown_labels="ignore").fit(Federation(way))
-        plan = next(Message.parse(sent["north"]).tensors["plan"].tobytes() for sent in way.sent[1:])
+        MultiLabelPrototypes(BUDGET, CLASSES, unknown_labels="ignore").fit(
+            Federation(way)
+        )
+        plan = next(
+            Message.parse(sent["north"]).tensors["plan"].tobytes()
+            for sent in way.sent[1:]
+        )
         in_rows = changed(plan, lambda fields, _: fields.update(whole_persons=False))
         assert "enter as a whole" in said(one(told("propose", in_rows)))
 
 
-def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(begun, tmp_path):
+def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(
+    begun, tmp_path
+):
     _, plan = begun
-    hidden = changed(plan, lambda fields, _: fields["parameters"].update(fit_for_release=True))
+    hidden = changed(
+        plan, lambda fields, _: fields["parameters"].update(fit_for_release=True)
+    )
     with holder(tmp_path, state=tmp_path / "seeded", random_state=1) as seeded:
         assert Message.parse(seeded(told("begin", hidden))).kind == "begun"
-    assert Ledger(tmp_path / "north.db", "wards").releases()[-1]["parameters"]["fit_for_release"] is False
+    assert (
+        Ledger(tmp_path / "north.db", "wards").releases()[-1]["parameters"][
+            "fit_for_release"
+        ]
+        is False
+    )
 
 
 def test_a_plan_may_cost_no_more_than_the_policy_or_the_account_allows(tmp_path, begun):
     _, plan = begun
-    with_limit = holder(tmp_path, "north", state=tmp_path / "other", limit=GaussianDP(0.4))
+    with_limit = holder(
+        tmp_path, "north", state=tmp_path / "other", limit=GaussianDP(0.4)
+    )
     assert "costs more than mu = 0.4" in said(with_limit(told("propose", plan)))
     (tmp_path / "poor").mkdir()
     poor = holder(tmp_path / "poor", budget=0.3)
@@ -189,7 +262,9 @@ def test_a_plan_may_cost_no_more_than_the_policy_or_the_account_allows(tmp_path,
     assert "has 0.3 left" in said(poor(told("begin", plan)))
 
 
-def test_an_old_plan_that_is_played_again_gets_its_old_answers_and_no_charge(begun, tmp_path):
+def test_an_old_plan_that_is_played_again_gets_its_old_answers_and_no_charge(
+    begun, tmp_path
+):
     one, plan = begun
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     first = one(ask)
@@ -203,7 +278,10 @@ def test_an_old_plan_that_is_played_again_gets_its_old_answers_and_no_charge(beg
 def test_a_folder_that_was_rolled_back_or_copied_answers_no_more(begun, tmp_path):
     one, plan = begun
     name = identity(plan)
-    asks = [question(name, number, "gradients", {"weights": WEIGHTS, "clip": 1.0}) for number in range(3)]
+    asks = [
+        question(name, number, "gradients", {"weights": WEIGHTS, "clip": 1.0})
+        for number in range(3)
+    ]
     one(asks[0])
     copied = tmp_path / "copy"
     shutil.copytree(tmp_path / "north-state", copied)
@@ -223,7 +301,9 @@ def test_a_folder_that_was_rolled_back_or_copied_answers_no_more(begun, tmp_path
     assert "rolled back or copied" in said(holder(tmp_path, state=copied)(asks[2]))
 
 
-def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(begun, tmp_path, monkeypatch):
+def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(
+    begun, tmp_path, monkeypatch
+):
     one, plan = begun
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     copied = tmp_path / "copy"
@@ -247,7 +327,9 @@ def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(beg
         assert again(ask) == first
 
 
-def test_what_stops_at_a_row_stops_with_records_and_without(begun, tmp_path, monkeypatch):
+def test_what_stops_at_a_row_stops_with_records_and_without(
+    begun, tmp_path, monkeypatch
+):
     _, plan = begun
 
     def exact(query, held, *, lattice, **at):
@@ -260,7 +342,9 @@ def test_what_stops_at_a_row_stops_with_records_and_without(begun, tmp_path, mon
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     reasons = set()
     for n in (0, len(X)):
-        with holder(tmp_path, state=tmp_path / f"of-{n}", data=(X[:n], y[:n], None)) as one:
+        with holder(
+            tmp_path, state=tmp_path / f"of-{n}", data=(X[:n], y[:n], None)
+        ) as one:
             one(told("begin", plan))
             reasons.add(said(one(ask)))
     (reason,) = reasons
@@ -270,7 +354,9 @@ def test_what_stops_at_a_row_stops_with_records_and_without(begun, tmp_path, mon
 def test_a_lost_folder_pays_again_for_fresh_noise(begun, tmp_path):
     _, plan = begun
     other = holder(tmp_path, state=tmp_path / "new")
-    assert "no plan of this name" in said(other(question(identity(plan), 0, "size", {})))
+    assert "no plan of this name" in said(
+        other(question(identity(plan), 0, "size", {}))
+    )
     assert Message.parse(other(told("begin", plan))).kind == "begun"
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 2
 
@@ -305,7 +391,9 @@ def edited(reply, **fields):
 
 def replaced(reply, change):
     message = Message.parse(reply)
-    return Message(message.kind, message.fields, {"answer": change(message.tensors["answer"])}).to_bytes()
+    return Message(
+        message.kind, message.fields, {"answer": change(message.tensors["answer"])}
+    ).to_bytes()
 
 
 BAD = [
@@ -316,19 +404,29 @@ BAD = [
     (lambda reply: replaced(reply, lambda a: a.astype(np.float64)), "another form"),
     (lambda reply: replaced(reply, lambda a: np.full(a.shape, np.nan)), "another form"),
     (lambda reply: replaced(reply, lambda a: a[:1]), "another form"),
-    (lambda reply: replaced(reply, lambda a: np.full(a.shape, 2**62)), "longer than the number of records"),
-    (lambda reply: replaced(reply, lambda a: np.full(a.shape, -(2**63))), "longer than the number of records"),
+    (
+        lambda reply: replaced(reply, lambda a: np.full(a.shape, 2**62)),
+        "longer than the number of records",
+    ),
+    (
+        lambda reply: replaced(reply, lambda a: np.full(a.shape, -(2**63))),
+        "longer than the number of records",
+    ),
     (lambda reply: edited(reply, plan="0" * 64), "answers another question"),
     (lambda reply: edited(reply, number=99), "answers another question"),
     (lambda reply: edited(reply, question="0" * 64), "answers another question"),
-    (lambda reply: Message("refused", {"reason": "no"}, {}).to_bytes(), "it refuses: no"),
+    (
+        lambda reply: Message("refused", {"reason": "no"}, {}).to_bytes(),
+        "it refuses: no",
+    ),
     (lambda reply: Message("begun", {}, {}).to_bytes(), "something else"),
 ]
 
 
 def spoilt(bad, at=2, names=("south",)):
     def spoil(name, content, one):
-        reply, asked = one(content), Message.parse(content)
+        reply = one(content)
+        asked = Message.parse(content)
         wrong = name in names and asked.kind == "ask" and asked.fields["number"] >= at
         return bad(reply) if wrong else reply
 
@@ -339,7 +437,9 @@ def spoilt(bad, at=2, names=("south",)):
 def test_a_bad_answer_stops_the_fit_and_names_who_gave_it(bad, reason, tmp_path):
     with holders(tmp_path, NAMES[:2]) as opened:
         way = Way(opened, spoilt(bad))
-        with pytest.raises(EngineError, match=f"south does not answer ask 3: .*{reason}"):
+        with pytest.raises(
+            EngineError, match=f"south does not answer ask 3: .*{reason}"
+        ):
             probe().fit(Federation(way))
     assert len(way.sent) == 3 + 2 + 3  # each ask that failed was tried three times
     assert [set(one) for one in way.sent[-2:]] == [{"south"}] * 2  # of who failed alone
@@ -351,7 +451,9 @@ def test_after_a_stop_the_fit_goes_on_where_it_was_and_ends_as_if_it_had_not(tmp
     (tmp_path / "other").mkdir()
     again = pytest.raises(EngineError, match="Fit again with the same folder to go on")
     with holders(tmp_path / "other", random_state=3) as opened, again:
-        probe().fit(Federation(Way(opened, spoilt(lambda reply: None)), state=tmp_path / "fit"))
+        probe().fit(
+            Federation(Way(opened, spoilt(lambda reply: None)), state=tmp_path / "fit")
+        )
     with holders(tmp_path / "other", random_state=3) as opened:
         resumed = probe().fit(Federation(InProcess(opened), state=tmp_path / "fit"))
         assert resumed.coef_.tobytes() == whole.coef_.tobytes()
@@ -364,19 +466,38 @@ def test_after_a_stop_the_fit_goes_on_where_it_was_and_ends_as_if_it_had_not(tmp
 def test_a_fit_may_continue_without_one_that_left_at_step_nine_and_says_so(tmp_path):
     with holders(tmp_path) as opened:
         way = Way(opened, spoilt(lambda reply: None, at=8))
-        model = probe(steps=12).fit(Federation(way, missing="continue", state=tmp_path / "fit"))
-        assert model.guarantee_.holders == ("north", "south, without its answers from ask 9 on", "west")
+        model = probe(steps=12).fit(
+            Federation(way, missing="continue", state=tmp_path / "fit")
+        )
+        assert model.guarantee_.holders == (
+            "north",
+            "south, without its answers from ask 9 on",
+            "west",
+        )
         assert "south, without its answers from ask 9 on" in str(model.guarantee_)
-        assert all("south" not in one for one in way.sent[-5:])  # whoever left is not asked again
-        # Whoever goes on from the folder keeps to it, whether it came back or is gone for good.
+        assert all(
+            "south" not in one for one in way.sent[-5:]
+        )  # whoever left is not asked again
+        # Whoever goes on from the folder keeps to it, whether it came back or is gone
+        # for good.
         for way in (
             InProcess(opened),
-            Way(opened, lambda name, content, one: None if name == "south" else one(content)),
+            Way(
+                opened,
+                lambda name, content, one: None if name == "south" else one(content),
+            ),
         ):
-            again = probe(steps=12).fit(Federation(way, missing="continue", state=tmp_path / "fit"))
+            again = probe(steps=12).fit(
+                Federation(way, missing="continue", state=tmp_path / "fit")
+            )
             assert again.to_bytes() == model.to_bytes()
         with pytest.raises(EngineError, match="north does not answer ask 3"):
-            probe().fit(Federation(Way(opened, spoilt(lambda reply: None, names=NAMES)), missing="continue"))
+            probe().fit(
+                Federation(
+                    Way(opened, spoilt(lambda reply: None, names=NAMES)),
+                    missing="continue",
+                )
+            )
 
 
 def test_nobody_is_charged_where_one_refuses_the_plan(tmp_path):
@@ -385,19 +506,29 @@ def test_nobody_is_charged_where_one_refuses_the_plan(tmp_path):
         opened["west"] = holder(tmp_path, "west", limit=GaussianDP(0.1))
         with pytest.raises(EngineError, match="west: it refuses: the plan costs more"):
             probe().fit(Federation(InProcess(opened)))
-    assert not any(Ledger(tmp_path / f"{name}.db", "wards").releases() for name in NAMES)
+    assert not any(
+        Ledger(tmp_path / f"{name}.db", "wards").releases() for name in NAMES
+    )
 
 
 def test_no_honest_answer_exceeds_the_bound_of_its_sender(tmp_path):
     """All records have one class and direction, so sums are as long as can be; the bound fails with e^-50 at most."""
-    X, y = np.tile(np.eye(1, DIM), (1000, 1)), ["a"] * 1000
+    X = np.tile(np.eye(1, DIM), (1000, 1))
+    y = ["a"] * 1000
     with holders(tmp_path, NAMES[:1], data=(X, y, None), at_most=1000) as opened:
-        SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(Federation(InProcess(opened)))
+        SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(
+            Federation(InProcess(opened))
+        )
     # The control: as many records as twice the stated number are too many.
     (tmp_path / "more").mkdir()
     too_long = pytest.raises(EngineError, match="longer than the number of records")
-    with holders(tmp_path / "more", NAMES[:1], data=(X, y, None), at_most=400) as opened, too_long:
-        SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(Federation(InProcess(opened)))
+    with (
+        holders(tmp_path / "more", NAMES[:1], data=(X, y, None), at_most=400) as opened,
+        too_long,
+    ):
+        SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(
+            Federation(InProcess(opened))
+        )
 
 
 def test_plans_and_asks_hold_no_code(tmp_path):

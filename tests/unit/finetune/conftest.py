@@ -12,21 +12,50 @@ RECIPE = set(Recipe.__dataclass_fields__)
 class Trainer:
     """Trains on records of five classes that are positions among the logits; others are left out."""
 
-    def __init__(self, module, selection, budget, *, steps, sampling_rate=1.0, warmup_steps=0, **options):
-        self.module, self.selection, self.budget, self.steps = module, selection, budget, steps
+    def __init__(
+        self,
+        module,
+        selection,
+        budget,
+        *,
+        steps,
+        sampling_rate=1.0,
+        warmup_steps=0,
+        **options,
+    ):
+        self.module = module
+        self.selection = selection
+        self.budget = budget
+        self.steps = steps
         recipe = {name: options.pop(name) for name in RECIPE & set(options)}
         rate = recipe.setdefault("learning_rate", 0.1)
-        recipe |= {"warmup_epochs": warmup_steps * sampling_rate, "epochs": steps * sampling_rate}
+        recipe |= {
+            "warmup_epochs": warmup_steps * sampling_rate,
+            "epochs": steps * sampling_rate,
+        }
         options["recipe"] = Recipe(**{"head_learning_rate": rate, **recipe})
         self.options = options | {"sampling_rate": sampling_rate}
 
     def plan(self, shape, *, integral=False):
-        return Training(self.module, self.selection, self.budget, shape=shape, integral=integral, **self.options)
+        return Training(
+            self.module,
+            self.selection,
+            self.budget,
+            shape=shape,
+            integral=integral,
+            **self.options,
+        )
 
     def fit(self, X, y, plan=None, **options):
         records = PrivateRecords(X, y, np.arange(5), "ignore")
-        plan = self.plan(records.shape, integral=records.integral) if plan is None else plan
-        self.module_, self.guarantee_ = plan.run(records, name="Training", meaning={}, **options)
+        plan = (
+            self.plan(records.shape, integral=records.integral)
+            if plan is None
+            else plan
+        )
+        self.module_, self.guarantee_ = plan.run(
+            records, name="Training", meaning={}, **options
+        )
         return self
 
 

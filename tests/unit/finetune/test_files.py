@@ -20,22 +20,34 @@ from loops import loop
 from overhearing import overheard
 from unit.finetune.conftest import Trainer
 
-MODEL, CHECKPOINT = "dppl_finetune", "dppl_checkpoint"
+MODEL = "dppl_finetune"
+CHECKPOINT = "dppl_checkpoint"
 CLASSES = ["a", "b", "c"]
 
 
 @pytest.fixture
 def model_file(net, images, tmp_path):
     X, y = images
-    options = {"sampling_rate": 1.0, "recipe": Recipe(epochs=2, batch_size=40.0), "sparsity": 0.1}
-    model = SparseFinetuner(net, GaussianDP(1.0), CLASSES, **options).fit(X, np.array(CLASSES)[y])
+    options = {
+        "sampling_rate": 1.0,
+        "recipe": Recipe(epochs=2, batch_size=40.0),
+        "sparsity": 0.1,
+    }
+    model = SparseFinetuner(net, GaussianDP(1.0), CLASSES, **options).fit(
+        X, np.array(CLASSES)[y]
+    )
     path = tmp_path / "model.safetensors"
     model.save(path)
     return path
 
 
 def trainer(net, **options):
-    return Trainer(net, select_weights(net, ("head",)), GaussianDP(1.0), **{"steps": 4, "batch_size": 40.0, **options})
+    return Trainer(
+        net,
+        select_weights(net, ("head",)),
+        GaussianDP(1.0),
+        **{"steps": 4, "batch_size": 40.0, **options},
+    )
 
 
 @pytest.fixture
@@ -55,7 +67,8 @@ def checkpoint(net, images, tmp_path):
 def mutated(content, rng):
     """Change a few bytes, or cut, repeat or move a part."""
     content = bytearray(content)
-    kind, at = rng.integers(5), rng.integers(len(content))
+    kind = rng.integers(5)
+    at = rng.integers(len(content))
     # Half of the changes are in the header, where most of the meaning is.
     at = at % (8 + struct.unpack("<Q", content[:8])[0]) if rng.integers(2) else at
     length = int(rng.integers(1, 40))
@@ -68,7 +81,9 @@ def mutated(content, rng):
     elif kind == 3:
         content[at:at] = content[at : at + length]
     else:
-        content[at:at] = rng.choice([b"0", b"9" * 30, b"-", b"null", b"[", b'"', b"NaN", b"1e308"])
+        content[at:at] = rng.choice(
+            [b"0", b"9" * 30, b"-", b"null", b"[", b'"', b"NaN", b"1e308"]
+        )
     return bytes(content)
 
 
@@ -88,42 +103,73 @@ def accepted(path, original, rng, times, read):
 
 def test_mutations_of_a_model_are_refused(net, model_file, tmp_path):
     """Without the checksum one in twenty is read, as the control shows; 500 would miss that with probability 1e-11."""
-    original, rng = model_file.read_bytes(), np.random.default_rng(0)
+    original = model_file.read_bytes()
+    rng = np.random.default_rng(0)
     path = tmp_path / "mutated"
-    assert accepted(path, original, rng, 500, lambda: SparseFinetuner.load(path, net)) == 0
+    assert (
+        accepted(path, original, rng, 500, lambda: SparseFinetuner.load(path, net)) == 0
+    )
 
 
-def test_a_model_without_its_checksum_would_be_read_with_other_weights(net, model_file, tmp_path, monkeypatch):
+def test_a_model_without_its_checksum_would_be_read_with_other_weights(
+    net, model_file, tmp_path, monkeypatch
+):
     """The negative control."""
     content = _tensorfile.read(model_file, MODEL)
-    monkeypatch.setattr(_tensorfile, "sha256", lambda content: SimpleNamespace(hexdigest=lambda: "f" * 64))
+    monkeypatch.setattr(
+        _tensorfile,
+        "sha256",
+        lambda content: SimpleNamespace(hexdigest=lambda: "f" * 64),
+    )
     original = _tensorfile.to_bytes(MODEL, *content)
     path = tmp_path / "mutated"
-    found = accepted(path, original, np.random.default_rng(0), 200, lambda: SparseFinetuner.load(path, net))
+    found = accepted(
+        path,
+        original,
+        np.random.default_rng(0),
+        200,
+        lambda: SparseFinetuner.load(path, net),
+    )
     assert found > 10
 
 
 def test_a_flipped_byte_of_a_model_is_refused_wherever_it_is(model_file):
     content = model_file.read_bytes()
     for place in range(0, len(content), 3):
-        model_file.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        model_file.write_bytes(
+            content[:place]
+            + bytes([content[place] ^ 1 << place % 8])
+            + content[place + 1 :]
+        )
         with pytest.raises(ModelFileError):
             read(model_file)
 
 
 def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
-    original, rng = checkpoint.read_bytes(), np.random.default_rng(1)
+    original = checkpoint.read_bytes()
+    rng = np.random.default_rng(1)
     with safe_open(checkpoint, framework="numpy") as file:
         identity = json.loads(file.metadata()[CHECKPOINT])["identity"]
     assert Checkpoint(checkpoint, identity).read(65, 4).begun == 2
-    assert accepted(checkpoint, original, rng, 500, lambda: Checkpoint(checkpoint, identity).read(65, 4)) == 0
+    assert (
+        accepted(
+            checkpoint,
+            original,
+            rng,
+            500,
+            lambda: Checkpoint(checkpoint, identity).read(65, 4),
+        )
+        == 0
+    )
 
 
 def forged(path, key, change, tensors=None):
     """Write a file again with other fields and the checksum that fits them; `change` is called with the fields."""
     fields, found = _tensorfile.read(path, key)
     fields = change(fields) or fields
-    path.write_bytes(_tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found)))
+    path.write_bytes(
+        _tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found))
+    )
 
 
 def put(*keys, value):
@@ -149,7 +195,18 @@ def without(*keys):
 @loop(
     "change",
     [
-        *(without(name) for name in ("format", "estimator", "encoder", "module", "parameters", "classes", "guarantee")),
+        *(
+            without(name)
+            for name in (
+                "format",
+                "estimator",
+                "encoder",
+                "module",
+                "parameters",
+                "classes",
+                "guarantee",
+            )
+        ),
         put("format", value=99),
         put("module", value=None),
         put("encoder", value=["timm:x"]),
@@ -210,7 +267,11 @@ def test_forged_descriptions_of_a_model_are_refused(net, model_file, change):
         lambda found: {"values": np.array(3.0, np.float32)},
         lambda found: {"values": found["values"].astype(np.float64)},
         lambda found: {
-            "values": np.where(found["values"] == found["values"].max(), np.float32("nan"), found["values"])
+            "values": np.where(
+                found["values"] == found["values"].max(),
+                np.float32("nan"),
+                found["values"],
+            )
         },
         lambda found: {"values": found["values"], "records": found["values"]},
     ],
@@ -223,9 +284,15 @@ def test_forged_weights_of_a_model_are_refused(net, model_file, tensors):
     model_file.write_bytes(original)
 
 
-def test_a_model_whose_kept_head_has_other_outputs_predicts_nothing(net, images, tmp_path):
+def test_a_model_whose_kept_head_has_other_outputs_predicts_nothing(
+    net, images, tmp_path
+):
     path = tmp_path / "model.safetensors"
-    options = {"sampling_rate": 1.0, "recipe": Recipe(epochs=1, batch_size=40.0), "train": ("norm",)}
+    options = {
+        "sampling_rate": 1.0,
+        "recipe": Recipe(epochs=1, batch_size=40.0),
+        "train": ("norm",),
+    }
     model = SparseFinetuner(net, GaussianDP(1.0), range(5), **options).fit(*images)
     model.save(path)
     for classes in ([0, 1], list(range(9))):
@@ -242,21 +309,43 @@ def test_a_model_whose_kept_head_has_other_outputs_predicts_nothing(net, images,
         pickle.dumps({"values": [1.0]}),
         struct.pack("<Q", 2**62) + b"{}",
         struct.pack("<Q", 90)
-        + b'{"values":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(90),
+        + b'{"values":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'.ljust(
+            90
+        ),
         save({"values": np.ones(3, np.float32)}),
-        save({"values": np.ones(3, np.float32)}, {MODEL: "[" * 100_000, CHECKPOINT: "[" * 100_000}),
+        save(
+            {"values": np.ones(3, np.float32)},
+            {MODEL: "[" * 100_000, CHECKPOINT: "[" * 100_000},
+        ),
         save({"values": np.ones(3, np.float32)}, {MODEL: "[]", CHECKPOINT: "[]"}),
-        save({"values": np.ones(3, np.float32)}, {MODEL: "9" * 10_000, CHECKPOINT: "9" * 10_000}),
+        save(
+            {"values": np.ones(3, np.float32)},
+            {MODEL: "9" * 10_000, CHECKPOINT: "9" * 10_000},
+        ),
     ],
-    # Not by content: safetensors writes metadata in any order, and parallel runs compare names.
-    ids=["empty", "zeros", "pickle", "endless", "huge", "bare", "deep", "lists", "numbers"],
+    # Not by content: safetensors writes metadata in any order, and parallel runs
+    # compare names.
+    ids=[
+        "empty",
+        "zeros",
+        "pickle",
+        "endless",
+        "huge",
+        "bare",
+        "deep",
+        "lists",
+        "numbers",
+    ],
 )
 def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(path, net)
-    with overheard() as heard, pytest.raises(InputError, match="damaged, or not a checkpoint"):
+    with (
+        overheard() as heard,
+        pytest.raises(InputError, match="damaged, or not a checkpoint"),
+    ):
         trainer(net).fit(*images, checkpoint=path)
     assert not heard
 
@@ -266,30 +355,53 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
     [
         *((without(name), None) for name in ("identity", "begun")),
         (put("identity", value="0" * 64), None),
-        *((put("begun", value=value), None) for value in (-3, 5, 10**30, 1.0, True, "2", None)),
-        *((put("entry", value=value), None) for value in (["images", 1], {}, {"dataset": "images", "number": 1}, 7)),
+        *(
+            (put("begun", value=value), None)
+            for value in (-3, 5, 10**30, 1.0, True, "2", None)
+        ),
+        *(
+            (put("entry", value=value), None)
+            for value in (["images", 1], {}, {"dataset": "images", "number": 1}, 7)
+        ),
         (put("entry", "number", value="1"), None),
         (put("entry", "run", value=None), None),
         (put("begun", value=1), lambda found: {"values": found["values"]}),
         (put("begun", value=1), lambda found: found | {"more": found["values"]}),
-        (put("begun", value=1), lambda found: found | {"velocity": found["velocity"][:1]}),
-        (put("begun", value=1), lambda found: found | {"velocity": found["velocity"][:, None]}),
-        (put("begun", value=1), lambda found: {name: part[:-1] for name, part in found.items()}),
-        (put("begun", value=1), lambda found: found | {"values": found["values"].astype(np.float64)}),
+        (
+            put("begun", value=1),
+            lambda found: found | {"velocity": found["velocity"][:1]},
+        ),
+        (
+            put("begun", value=1),
+            lambda found: found | {"velocity": found["velocity"][:, None]},
+        ),
+        (
+            put("begun", value=1),
+            lambda found: {name: part[:-1] for name, part in found.items()},
+        ),
+        (
+            put("begun", value=1),
+            lambda found: found | {"values": found["values"].astype(np.float64)},
+        ),
     ],
 )
 def test_forged_checkpoints_are_refused(net, images, checkpoint, change, tensors):
     original = checkpoint.read_bytes()
     forged(checkpoint, CHECKPOINT, change, tensors)
     ledger = Ledger(checkpoint.parent / "ledger.db", "images")
-    with overheard() as heard, pytest.raises(InputError, match=r"damaged, or not|contradicts itself"):
+    with (
+        overheard() as heard,
+        pytest.raises(InputError, match=r"damaged, or not|contradicts itself"),
+    ):
         trainer(net).fit(*images, checkpoint=checkpoint, ledger=ledger)
     assert not heard
     assert len(ledger.releases()) == 1
     checkpoint.write_bytes(original)
 
 
-def test_a_checkpoint_that_claims_fewer_steps_than_the_ledger_knows_draws_nothing(net, images, tmp_path, checkpoint):
+def test_a_checkpoint_that_claims_fewer_steps_than_the_ledger_knows_draws_nothing(
+    net, images, tmp_path, checkpoint
+):
     forged(checkpoint, CHECKPOINT, put("begun", value=1))
     ledger = Ledger(tmp_path / "ledger.db", "images")
     with overheard() as heard, pytest.raises(InputError, match="knows of 2 steps"):
@@ -297,22 +409,33 @@ def test_a_checkpoint_that_claims_fewer_steps_than_the_ledger_knows_draws_nothin
     assert not heard
 
 
-def test_a_checkpoint_shows_nothing_that_only_it_says(net, images, tmp_path, checkpoint):
+def test_a_checkpoint_shows_nothing_that_only_it_says(
+    net, images, tmp_path, checkpoint
+):
     forged(checkpoint, CHECKPOINT, put("identity", value={"secret": "Jane Doe"}))
     with pytest.raises(ParameterError, match="another budget") as caught:
-        trainer(net).fit(*images, checkpoint=checkpoint, ledger=Ledger(tmp_path / "ledger.db", "images"))
+        trainer(net).fit(
+            *images,
+            checkpoint=checkpoint,
+            ledger=Ledger(tmp_path / "ledger.db", "images"),
+        )
     assert "Jane" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_small_file_makes_no_large_head(net, model_file, monkeypatch):
     """Nearly as many classes as weights: a head of twelve inputs would be twelve times the file, others 2,000 times."""
-    made, whole = [], SparseFinetuner._selected
-    monkeypatch.setattr(SparseFinetuner, "_selected", lambda self, n: made.append(n) or whole(self, n))
+    made = []
+    whole = SparseFinetuner._selected
+    monkeypatch.setattr(
+        SparseFinetuner, "_selected", lambda self, n: made.append(n) or whole(self, n)
+    )
     SparseFinetuner.load(model_file, net)
     assert made == [3]
     _, tensors = _tensorfile.read(model_file, MODEL)
-    forged(model_file, MODEL, put("classes", value=list(range(len(tensors["values"]) - 1))))
+    forged(
+        model_file, MODEL, put("classes", value=list(range(len(tensors["values"]) - 1)))
+    )
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(model_file, net)
     assert made == [3]

@@ -17,7 +17,9 @@ BLOCK = 8
 
 
 def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), block=BLOCK, **options):
-    return NetworkGradients(module, selection, clip=clip, shape=shape, block=block, **options)
+    return NetworkGradients(
+        module, selection, clip=clip, shape=shape, block=block, **options
+    )
 
 
 def backward(torch, module, selection, x, y):
@@ -41,7 +43,8 @@ def transformer(torch):
     class Classifier(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding, self.places = nn.Embedding(11, 8), nn.Embedding(7, 8)
+            self.embedding = nn.Embedding(11, 8)
+            self.places = nn.Embedding(7, 8)
             layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
             self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
             self.head = nn.Linear(8, 4)
@@ -61,7 +64,8 @@ def twice(torch):
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
-            self.shared, self.head = nn.Linear(6, 6), nn.Linear(36, 3)
+            self.shared = nn.Linear(6, 6)
+            self.head = nn.Linear(36, 3)
 
         def forward(self, x):
             return self.head(self.shared(self.shared(x).tanh()).flatten(1))
@@ -70,10 +74,13 @@ def twice(torch):
     return Twice()
 
 
-@pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("conv",), ("head", "norm", "conv")])
+@pytest.mark.parametrize(
+    "train", [("head",), ("head", "norm"), ("conv",), ("head", "norm", "conv")]
+)
 def test_they_are_those_of_backward_passes(torch, net, train):
     selection = select_weights(net, train, sparsity=0.1)
-    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    x = torch.randn(BLOCK, 1, 6, 6)
+    y = torch.arange(BLOCK) % 5
     rows = gradients_of(net, selection).rows(x, y)
     for place in range(BLOCK):
         plain = backward(torch, net, selection, x[place], y[place])
@@ -82,7 +89,8 @@ def test_they_are_those_of_backward_passes(torch, net, train):
 
 
 LAYERS = [
-    # A layer, and how it is called: convolutions by windows and others, frozen statistics, and none of them in a batch.
+    # A layer, and how it is called: convolutions by windows and others, frozen
+    # statistics, and none of them in a batch.
     lambda nn: nn.Conv2d(2, 6, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
     lambda nn: nn.Conv2d(2, 4, 1, stride=3),
     lambda nn: nn.Conv2d(2, 4, 3, padding="same"),
@@ -96,7 +104,8 @@ LAYERS = [
 @loop("number", range(len(LAYERS)))
 @loop("share", [None, 0.4])
 def test_whatever_the_layer_and_however_many_of_its_weights(torch, number, share):
-    nn, generator = torch.nn, np.random.default_rng(number)
+    nn = torch.nn
+    generator = np.random.default_rng(number)
     torch.manual_seed(number)
     layer = LAYERS[number](nn)
     if isinstance(layer, nn.BatchNorm2d):
@@ -108,19 +117,33 @@ def test_whatever_the_layer_and_however_many_of_its_weights(torch, number, share
 
         def __init__(self, images):
             super().__init__()
-            self.layer, self.images, self.head = layer, images, nn.LazyLinear(3)
+            self.layer = layer
+            self.images = images
+            self.head = nn.LazyLinear(3)
 
         def forward(self, x):
-            return self.head(self.layer(x.expand(self.images, -1, -1, -1)).tanh().flatten(1).sum(0, keepdim=True))
+            return self.head(
+                self.layer(x.expand(self.images, -1, -1, -1))
+                .tanh()
+                .flatten(1)
+                .sum(0, keepdim=True)
+            )
 
     for images in (1, 2):
         module = Several(images)
         module(torch.zeros(1, 2, 7, 8))
         selection = {}
         for name, weight in module.named_parameters():
-            count = weight.numel() if share is None else max(1, int(share * weight.numel()))
-            selection[name] = None if share is None else np.sort(generator.permutation(weight.numel())[:count])
-        x, y = torch.randn(BLOCK, 2, 7, 8), torch.arange(BLOCK) % 3
+            count = (
+                weight.numel() if share is None else max(1, int(share * weight.numel()))
+            )
+            selection[name] = (
+                None
+                if share is None
+                else np.sort(generator.permutation(weight.numel())[:count])
+            )
+        x = torch.randn(BLOCK, 2, 7, 8)
+        y = torch.arange(BLOCK) % 3
         rows = gradients_of(module, selection, shape=(2, 7, 8)).rows(x, y)
         for place in range(BLOCK):
             plain = backward(torch, module, selection, x[place], y[place])
@@ -130,26 +153,41 @@ def test_whatever_the_layer_and_however_many_of_its_weights(torch, number, share
 @pytest.mark.parametrize("kind", [transformer, twice])
 def test_also_of_layer_norms_embeddings_and_layers_that_are_called_twice(torch, kind):
     module = kind(torch)
-    names = [name for name, _ in module.named_parameters() if "in_proj" not in name and "out_proj" not in name]
+    names = [
+        name
+        for name, _ in module.named_parameters()
+        if "in_proj" not in name and "out_proj" not in name
+    ]
     selection = dict.fromkeys(names)
     integral = kind is transformer
     x = torch.randint(0, 11, (BLOCK, 7)) if integral else torch.randn(BLOCK, 6, 6)
     y = torch.arange(BLOCK) % 3
-    rows = gradients_of(module, selection, shape=tuple(x.shape[1:]), integral=integral).rows(x, y)
+    rows = gradients_of(
+        module, selection, shape=tuple(x.shape[1:]), integral=integral
+    ).rows(x, y)
     for place in range(BLOCK):
         plain = backward(torch, module, selection, x[place], y[place])
         assert torch.allclose(rows[place], plain, rtol=1e-4, atol=1e-6)
 
 
-def test_bfloat16_rounds_gradients_and_changes_neither_reach_nor_refusals(torch, net, images):
-    X, y = images[0][:BLOCK], images[1][:BLOCK]
+def test_bfloat16_rounds_gradients_and_changes_neither_reach_nor_refusals(
+    torch, net, images
+):
+    X = images[0][:BLOCK]
+    y = images[1][:BLOCK]
     selection = select_weights(net, sparsity=0.3)
     exact, rounded = (
-        gradients_of(net, selection, clip=0.05, precision=precision) for precision in ("float32", "bfloat16")
+        gradients_of(net, selection, clip=0.05, precision=precision)
+        for precision in ("float32", "bfloat16")
     )
     for record in range(BLOCK):
-        alone = torch.tensor(X[record : record + 1]).expand(BLOCK, -1, -1, -1), torch.tensor(y[record]).expand(BLOCK)
-        plain, row = (one.rows(alone[0].to(one._dtype), alone[1])[0] for one in (exact, rounded))
+        alone = (
+            torch.tensor(X[record : record + 1]).expand(BLOCK, -1, -1, -1),
+            torch.tensor(y[record]).expand(BLOCK),
+        )
+        plain, row = (
+            one.rows(alone[0].to(one._dtype), alone[1])[0] for one in (exact, rounded)
+        )
         assert row.dtype == torch.float32
         assert 1e-3 < (row - plain).norm() / plain.norm() < 0.05
     assert 0.99 * RADIUS**2 < largest_change(rounded, X, y) <= RADIUS**2
@@ -159,7 +197,8 @@ def test_bfloat16_rounds_gradients_and_changes_neither_reach_nor_refusals(torch,
 
 
 def test_clipping_is_over_all_trained_weights_together(torch, net):
-    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    x = torch.randn(BLOCK, 1, 6, 6)
+    y = torch.arange(BLOCK) % 5
     x[0] /= 1e4  # a gradient that is not clipped
     selection = select_weights(net, sparsity=0.5)
     gradients = gradients_of(net, selection, clip=2.6)
@@ -181,11 +220,14 @@ def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
     whole = gradients.integers(None, None)
     for row in whole.tolist():
         assert sum(value * value for value in row) <= RADIUS**2
-    assert bool(whole.any()) == (1e-10 < factor < 1e20)  # squares that overflow make a zero row
+    assert bool(whole.any()) == (
+        1e-10 < factor < 1e20
+    )  # squares that overflow make a zero row
 
 
 def test_rows_that_rounding_made_too_long_are_zero(torch, net, monkeypatch):
-    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    x = torch.randn(BLOCK, 1, 6, 6)
+    y = torch.arange(BLOCK) % 5
     gradients = gradients_of(net, select_weights(net), clip=1e-3)
     assert gradients.integers(x, y).any(1).all()
     monkeypatch.setattr("dppl.finetune.gradients._SLACK", -1e-3)
@@ -194,7 +236,8 @@ def test_rows_that_rounding_made_too_long_are_zero(torch, net, monkeypatch):
 
 def test_rows_that_are_not_finite_are_zero_and_touch_no_other(torch, net):
     gradients = gradients_of(net, select_weights(net))
-    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    x = torch.randn(BLOCK, 1, 6, 6)
+    y = torch.arange(BLOCK) % 5
     clean = gradients.integers(x, y)
     x[3], x[5, 0, 0, 0] = float("nan"), float("inf")
     whole = gradients.integers(x, y)
@@ -219,8 +262,10 @@ def largest_change(gradients, X, y):
 
 
 def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeypatch):
-    X, y = images[0][:BLOCK], images[1][:BLOCK]
-    seen, whole = [], NetworkGradients.rows
+    X = images[0][:BLOCK]
+    y = images[1][:BLOCK]
+    seen = []
+    whole = NetworkGradients.rows
 
     def rows(self, x, *others):
         seen.append(len(x))
@@ -238,16 +283,25 @@ def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeyp
 
 
 def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
-    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    X = images[0][:BLOCK]
+    y = images[1][:BLOCK]
     gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
     # All are clipped, so the longest change nearly is the radius.
-    assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_norm
+    assert (
+        0.99 * RADIUS**2
+        < largest_change(gradients, X, y)
+        <= RADIUS**2
+        == gradients.squared_norm
+    )
 
 
 def test_they_are_accounted_under_add_remove_alone(net):
     gradients = gradients_of(net, select_weights(net, ("head",)))
     assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
-    assert gradients.mechanism(GaussianDP(1.0), 1, ADD_REMOVE).squared_sensitivity == RADIUS**2
+    assert (
+        gradients.mechanism(GaussianDP(1.0), 1, ADD_REMOVE).squared_sensitivity
+        == RADIUS**2
+    )
     with pytest.raises(ParameterError, match="add-remove"):
         gradients.mechanism(GaussianDP(1.0), 1, REPLACE_ONE)
 
@@ -257,8 +311,13 @@ def per_layer(original, torch):
 
     def integers(self, x, y):
         parts = self.rows(x, y).tensor_split(4, 1)
-        scale = [RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None] for part in parts]
-        return torch.cat([(part * s).trunc() for part, s in zip(parts, scale, strict=True)], 1)
+        scale = [
+            RADIUS * 0.999 / part.norm(dim=1).clamp(min=self._clip)[:, None]
+            for part in parts
+        ]
+        return torch.cat(
+            [(part * s).trunc() for part, s in zip(parts, scale, strict=True)], 1
+        )
 
     return integers
 
@@ -282,9 +341,12 @@ def unclipped(original, torch):
 
 @pytest.mark.parametrize("fault", [per_layer, after_coupling, unclipped])
 def test_planted_faults_move_it_further(torch, net, images, fault, monkeypatch):
-    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    X = images[0][:BLOCK]
+    y = images[1][:BLOCK]
     gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
-    monkeypatch.setattr(NetworkGradients, "integers", fault(NetworkGradients.integers, torch))
+    monkeypatch.setattr(
+        NetworkGradients, "integers", fault(NetworkGradients.integers, torch)
+    )
     assert largest_change(gradients, X, y) > 1.1 * RADIUS**2
 
 
@@ -297,7 +359,8 @@ def test_a_module_that_mixes_records_gets_each_alone(torch):
 
     module = torch.nn.Sequential(Centred(4, 3))
     gradients = gradients_of(module, dict.fromkeys(["0.weight", "0.bias"]), shape=(4,))
-    x, y = torch.randn(BLOCK, 4), torch.zeros(BLOCK, dtype=torch.int64)
+    x = torch.randn(BLOCK, 4)
+    y = torch.zeros(BLOCK, dtype=torch.int64)
     first = gradients.integers(x, y)
     x[1:] = 100.0
     assert (gradients.integers(x, y)[0] == first[0]).all()
@@ -311,15 +374,23 @@ def trainer(module, names=("head.weight",)):
 
 
 def headed(torch, *layers, width=4):
-    return torch.nn.Sequential(*layers).append(torch.nn.Linear(width, 3)), f"{len(layers)}.weight"
+    return torch.nn.Sequential(*layers).append(
+        torch.nn.Linear(width, 3)
+    ), f"{len(layers)}.weight"
 
 
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
         (lambda nn: nn.BatchNorm1d(4), "running statistics.*to_group_norm"),
-        (lambda nn: nn.BatchNorm1d(4, track_running_stats=False).eval(), "statistics of the batch.*to_group_norm"),
-        (lambda nn: nn.InstanceNorm1d(4, track_running_stats=True), "running statistics"),
+        (
+            lambda nn: nn.BatchNorm1d(4, track_running_stats=False).eval(),
+            "statistics of the batch.*to_group_norm",
+        ),
+        (
+            lambda nn: nn.InstanceNorm1d(4, track_running_stats=True),
+            "running statistics",
+        ),
         (lambda nn: nn.Dropout(0.1), "drops at random"),
     ],
 )
@@ -331,7 +402,9 @@ def test_layers_by_which_records_touch_are_refused(torch, layer, message):
 
 def test_frozen_statistics_and_dropout_that_is_off_are_not(torch):
     nn = torch.nn
-    module, head = headed(torch, nn.BatchNorm1d(4).eval(), nn.Dropout(0.1).eval(), nn.Dropout(0.0))
+    module, head = headed(
+        torch, nn.BatchNorm1d(4).eval(), nn.Dropout(0.1).eval(), nn.Dropout(0.0)
+    )
     gradients = trainer(module, [head]).plan((4,)).gradients
     assert (gradients.size, gradients.n_outputs) == (12, 3)
 
@@ -341,7 +414,9 @@ def test_tied_weights_are_refused(torch):
     module[1].weight = module[0].weight
     with pytest.raises(ParameterError, match="share their weights"):
         trainer(module, ["0.weight"]).plan((4,))
-    module[1].weight = torch.nn.Parameter(module[0].weight.data[:])  # two parameters on the same memory
+    module[1].weight = torch.nn.Parameter(
+        module[0].weight.data[:]
+    )  # two parameters on the same memory
     with pytest.raises(ParameterError, match="share their weights"):
         trainer(module, ["1.weight"]).plan((4,))
     trainer(module, ["0.bias"]).plan((4,))
@@ -364,13 +439,18 @@ def odd(torch, forward, **buffers):
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
-        (lambda self, x: self.head(x) * (1 + self.head.weight.sum()), "outside its layer"),
+        (
+            lambda self, x: self.head(x) * (1 + self.head.weight.sum()),
+            "outside its layer",
+        ),
         (lambda self, x: self.head(x) * 1.0 + 0 * self.head.weight.mean(), None),
         (lambda self, x: x[:, :3], "takes no part"),
         (lambda self, x: self.head(input=x), "must take one tensor"),
     ],
 )
-def test_weights_that_are_not_those_of_a_layer_call_are_refused(torch, forward, message):
+def test_weights_that_are_not_those_of_a_layer_call_are_refused(
+    torch, forward, message
+):
     module = odd(torch, forward)
     if message is None:
         assert trainer(module).plan((4,)).gradients.size == 12
@@ -387,10 +467,14 @@ def test_a_network_that_remembers_or_draws_is_refused(torch):
     with pytest.raises(ParameterError, match="remembers"):
         trainer(odd(torch, remember, seen=torch.zeros(()))).plan((4,))
     with pytest.raises(ParameterError, match="random"):
-        trainer(odd(torch, lambda self, x: self.head(torch.nn.functional.dropout(x)))).plan((4,))
+        trainer(
+            odd(torch, lambda self, x: self.head(torch.nn.functional.dropout(x)))
+        ).plan((4,))
     for draw in (random.random, np.random.rand):
         with pytest.raises(ParameterError, match="random"):
-            trainer(odd(torch, lambda self, x, draw=draw: self.head(x) * (draw() + 1))).plan((4,))
+            trainer(
+                odd(torch, lambda self, x, draw=draw: self.head(x) * (draw() + 1))
+            ).plan((4,))
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):

@@ -16,14 +16,30 @@ from dppl.kernel.privacy.tradeoff import gaussian_epsilon
 from dppl.statement.verification import verify
 from laws.replay import spent, watched
 
-CLASSES, SHAPE = [0, 1, 2], (1, 6, 6)
+CLASSES = [0, 1, 2]
+SHAPE = (1, 6, 6)
 
 
 def make(net, budget, *, rate=1.0, epochs=4.0, **options):
-    recipe = {name: options.pop(name) for name in set(Recipe.__dataclass_fields__) & set(options)}
-    recipe = Recipe(epochs=epochs, batch_size=40 * rate, **{"default_head": True, "block": 8, **recipe})
+    recipe = {
+        name: options.pop(name)
+        for name in set(Recipe.__dataclass_fields__) & set(options)
+    }
+    recipe = Recipe(
+        epochs=epochs,
+        batch_size=40 * rate,
+        **{"default_head": True, "block": 8, **recipe},
+    )
     return SparseFinetuner(
-        net, budget, CLASSES, **{"train": ("head", "norm"), "sampling_rate": rate, "recipe": recipe, **options}
+        net,
+        budget,
+        CLASSES,
+        **{
+            "train": ("head", "norm"),
+            "sampling_rate": rate,
+            "recipe": recipe,
+            **options,
+        },
     )
 
 
@@ -37,9 +53,12 @@ def test_samples_of_nearly_all_records_cost_with_others_what_gaussians_do(mu, de
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "rate"), [(0.1, 1e-6, 0.02), (1.0, 1e-5, 1 / 16), (8.0, 1e-5, 1 / 16), (3.0, 1e-3, 0.5)]
+    ("epsilon", "delta", "rate"),
+    [(0.1, 1e-6, 0.02), (1.0, 1e-5, 1 / 16), (8.0, 1e-5, 1 / 16), (3.0, 1e-3, 0.5)],
 )
-def test_all_releases_together_stay_within_the_budget_and_use_it(epsilon, delta, rate, net):
+def test_all_releases_together_stay_within_the_budget_and_use_it(
+    epsilon, delta, rate, net
+):
     budget = ApproxDP(epsilon, delta)
     guarantee = make(net, budget, rate=rate, epochs=48 * rate).plan(SHAPE)
     assert guarantee.stays_within_budget()
@@ -49,7 +68,9 @@ def test_all_releases_together_stay_within_the_budget_and_use_it(epsilon, delta,
     # The control: the noise of a training that forgets the heads is too little.
     forgetful = noise_within(budget, 48, rate).describe(training.statistic)
     assert forgetful.parameters["noise_std"] < training.parameters["noise_std"]
-    releases = tuple(forgetful if one is training else one for one in guarantee.releases)
+    releases = tuple(
+        forgetful if one is training else one for one in guarantee.releases
+    )
     object.__setattr__(guarantee, "releases", releases)
     assert not guarantee.stays_within_budget()
 
@@ -65,22 +86,31 @@ def test_a_ledger_charges_heads_and_training_together(net, images, tmp_path):
 
 
 @pytest.mark.parametrize(("record", "each"), [(0, 1), (7, 1), (0, 8)])
-def test_a_record_or_person_moves_all_answers_together_no_further_than_the_budget(record, each, net, images):
+def test_a_record_or_person_moves_all_answers_together_no_further_than_the_budget(
+    record, each, net, images
+):
     X, y = images
-    model, ids = make(net, GaussianDP(2.0), random_state=5, block=1, clip=0.01), np.arange(40) // each
+    model = make(net, GaussianDP(2.0), random_state=5, block=1, clip=0.01)
+    ids = np.arange(40) // each
     others = ids != record
     with watched() as first:
         model.fit(X, y, groups=None if each == 1 else ids)
     with watched([answer for _, _, answer in first]) as second:
         model.fit(X[others], y[others], groups=None if each == 1 else ids[others])
     assert len(first) == len(second) == 4 + 2 * (4 + 16)
-    moved = sum(spent(one, other, one[0].times) for one, other in zip(first, second, strict=True))
+    moved = sum(
+        spent(one, other, one[0].times)
+        for one, other in zip(first, second, strict=True)
+    )
     assert 0.1 <= moved <= 4
 
 
 @pytest.mark.parametrize(("ask", "kept"), [(1, "zeros"), (2, "trained")])
-def test_a_head_that_was_interrupted_is_lost_and_paid_for(ask, kept, net, images, tmp_path, monkeypatch):
-    fits, fit = [], SoftmaxPrototypes.fit
+def test_a_head_that_was_interrupted_is_lost_and_paid_for(
+    ask, kept, net, images, tmp_path, monkeypatch
+):
+    fits = []
+    fit = SoftmaxPrototypes.fit
 
     def interrupted(self, *args, **options):
         fits.append(self.budget.mu)
@@ -89,7 +119,8 @@ def test_a_head_that_was_interrupted_is_lost_and_paid_for(ask, kept, net, images
         return fit(self, *args, **options)
 
     monkeypatch.setattr(SoftmaxPrototypes, "fit", interrupted)
-    model, path = make(net, GaussianDP(1.0)), tmp_path / "run"
+    model = make(net, GaussianDP(1.0))
+    path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         model.fit(*images, checkpoint=path)
     model.fit(*images, checkpoint=path)
@@ -102,20 +133,28 @@ def test_a_head_that_was_interrupted_is_lost_and_paid_for(ask, kept, net, images
 
 def test_the_head_scores_as_the_model_of_features_does(torch, net):
     rng = np.random.default_rng(0)
-    X, y = (0.5 + rng.normal(size=(200, 128))).astype(np.float32), rng.integers(0, 3, 200)
+    X = (0.5 + rng.normal(size=(200, 128))).astype(np.float32)
+    y = rng.integers(0, 3, 200)
     model = SoftmaxPrototypes(GaussianDP(5.0), CLASSES, random_state=0).fit(X, y)
     layer = torch.nn.Linear(128, 3)
     heads.make_default(layer)
     heads.set_head(layer, model)
     exact = model.decision_function(X)  # of rows that are rounded to the lattice
-    assert np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max() < 0.05 < np.abs(exact).max() / 20
+    assert (
+        np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max()
+        < 0.05
+        < np.abs(exact).max() / 20
+    )
     layer.center.zero_()
     assert np.abs(layer(torch.tensor(X)).detach().numpy() - exact).max() > 0.5
 
 
-def test_both_heads_are_fitted_on_what_the_network_hands_them(torch, net, images, monkeypatch):
+def test_both_heads_are_fitted_on_what_the_network_hands_them(
+    torch, net, images, monkeypatch
+):
     X, y = images
-    fits, fit = [], SoftmaxPrototypes.fit
+    fits = []
+    fit = SoftmaxPrototypes.fit
 
     def seen(self, features, *args, **options):
         fits.append((self, features))
@@ -125,7 +164,9 @@ def test_both_heads_are_fitted_on_what_the_network_hands_them(torch, net, images
     model = make(net, GaussianDP(50.0)).fit(X, y)
     with torch.no_grad():
         for (_, features), module in zip(fits, (net, model.module_), strict=True):
-            assert np.allclose(features, module[:-1](torch.tensor(X)).numpy(), atol=1e-5)
+            assert np.allclose(
+                features, module[:-1](torch.tensor(X)).numpy(), atol=1e-5
+            )
     last, features = fits[1]
     exact = last.decision_function(features)  # of rows that are rounded to the lattice
     assert np.abs(model.decision_function(X) - exact).max() < 0.02 * np.abs(exact).max()
@@ -133,7 +174,9 @@ def test_both_heads_are_fitted_on_what_the_network_hands_them(torch, net, images
 
 def test_features_are_of_one_record_each_at_the_weights_of_the_step(torch, net, images):
     X, _ = images
-    gradients = NetworkGradients(net, select_weights(net, ("head", "norm")), clip=1.0, shape=SHAPE, block=7)
+    gradients = NetworkGradients(
+        net, select_weights(net, ("head", "norm")), clip=1.0, shape=SHAPE, block=7
+    )
     values = np.random.default_rng(0).normal(size=gradients.size).astype(np.float32)
     found = gradients.features(X, "8", values)
     with torch.no_grad():
@@ -159,8 +202,13 @@ def test_a_file_states_all_releases_and_is_verified(persons, net, images, tmp_pa
     assert again.guarantee_.releases == model.guarantee_.releases
 
 
-@pytest.mark.parametrize(("name", "value"), [("width", 13), ("width", None), ("width", "12"), ("default_head", False)])
-def test_a_file_that_says_otherwise_of_its_head_is_refused(name, value, net, images, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("width", 13), ("width", None), ("width", "12"), ("default_head", False)],
+)
+def test_a_file_that_says_otherwise_of_its_head_is_refused(
+    name, value, net, images, tmp_path
+):
     path = tmp_path / "model.safetensors"
     make(net, GaussianDP(1.0)).fit(*images).save(path)
     fields, tensors = _tensorfile.read(path, "dppl_finetune")
@@ -173,23 +221,47 @@ def test_a_file_that_says_otherwise_of_its_head_is_refused(name, value, net, ima
 def test_a_recommended_training_follows_from_public_numbers(torch, net):
     few = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 900)
     many = SparseFinetuner.recommended(net, ApproxDP(1.0, 1e-5), CLASSES, 3000)
-    assert (few.train, many.train, many.sparsity) == (("head",), ("head", "norm", "conv"), 1.0)
+    assert (few.train, many.train, many.sparsity) == (
+        ("head",),
+        ("head", "norm", "conv"),
+        1.0,
+    )
     assert many.recipe.batch_size == 3000 / 16
     noise_std = training_of(many.plan(SHAPE)).parameters["noise_std"] / RADIUS
-    assert many.recipe.head_learning_rate == pytest.approx(2 * 3000 / 16 / 100 / noise_std, rel=1e-2)
-    assert few.recipe.head_learning_rate == pytest.approx(0.3 * many.recipe.head_learning_rate)
-    flat = torch.nn.Sequential(*net[:4], torch.nn.Flatten(), torch.nn.LayerNorm(108), torch.nn.Linear(108, 900))
-    assert SparseFinetuner.recommended(flat, ApproxDP(1.0, 1e-5), CLASSES, 3000).train == ("head", "norm")
-    assert SparseFinetuner.recommended(net, GaussianDP(1.0), CLASSES, 3000).sampling_rate == 1
+    assert many.recipe.head_learning_rate == pytest.approx(
+        2 * 3000 / 16 / 100 / noise_std, rel=1e-2
+    )
+    assert few.recipe.head_learning_rate == pytest.approx(
+        0.3 * many.recipe.head_learning_rate
+    )
+    flat = torch.nn.Sequential(
+        *net[:4], torch.nn.Flatten(), torch.nn.LayerNorm(108), torch.nn.Linear(108, 900)
+    )
+    assert SparseFinetuner.recommended(
+        flat, ApproxDP(1.0, 1e-5), CLASSES, 3000
+    ).train == ("head", "norm")
+    assert (
+        SparseFinetuner.recommended(net, GaussianDP(1.0), CLASSES, 3000).sampling_rate
+        == 1
+    )
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_filters_keep_their_mean_and_deviation(keeps, net, images):
-    options = {"train": ("head", "norm", "conv"), "sparsity": 1.0, "keep_filters": keeps, "random_state": 0}
+    options = {
+        "train": ("head", "norm", "conv"),
+        "sparsity": 1.0,
+        "keep_filters": keeps,
+        "random_state": 0,
+    }
     trained = make(net, GaussianDP(1.0), **options).fit(*images).module_
     for name in ("0.weight", "3.weight"):
         before, after = (
-            m.get_parameter(name).detach().numpy().reshape(len(m.get_parameter(name)), -1) for m in (net, trained)
+            m.get_parameter(name)
+            .detach()
+            .numpy()
+            .reshape(len(m.get_parameter(name)), -1)
+            for m in (net, trained)
         )
         assert np.abs(after - before).max() > 1e-4
         for of in (np.mean, np.std):
@@ -200,26 +272,37 @@ def test_filters_keep_their_mean_and_deviation(keeps, net, images):
 def test_no_clip_is_spent_on_means_and_deviations_of_filters(keeps, torch, net, images):
     X, y = images
     selection = select_weights(net, ("head", "conv"), sparsity=1.0)
-    gradients = NetworkGradients(net, selection, clip=0.01, shape=SHAPE, block=8, keep_filters=keeps)
+    gradients = NetworkGradients(
+        net, selection, clip=0.01, shape=SHAPE, block=8, keep_filters=keeps
+    )
     rows = gradients.integers(torch.tensor(X[:8]), torch.tensor(y[:8])).double()
     assert (rows.norm(dim=1) > 0.5 * RADIUS).all()
     assert (rows.norm(dim=1) <= RADIUS).all()
     filters = net[3].weight.flatten(1).double()
     own = rows[:, 72:504].reshape(8, 12, 36)
-    for direction in (torch.ones_like(filters), filters - filters.mean(1, keepdim=True)):
-        along = (own * direction / direction.norm(dim=1, keepdim=True)).sum(2).abs().max()
+    for direction in (
+        torch.ones_like(filters),
+        filters - filters.mean(1, keepdim=True),
+    ):
+        along = (
+            (own * direction / direction.norm(dim=1, keepdim=True)).sum(2).abs().max()
+        )
         assert bool(along < 10) is keeps  # integers are rounded by 1/2
 
 
 def test_a_head_that_is_not_trained_is_refused(net):
-    with pytest.raises(ParameterError, match="default_head needs the part 'head' in train"):
+    with pytest.raises(
+        ParameterError, match="default_head needs the part 'head' in train"
+    ):
         make(net, GaussianDP(1.0), train=("norm",)).plan(SHAPE)
     with pytest.raises(ParameterError, match="default_head must be True or False"):
         Recipe(default_head=1)
 
 
 @pytest.mark.parametrize("way", ["tokens", "twice"])
-def test_a_head_that_takes_more_than_a_vector_a_record_is_refused_before_it_is_paid(way, torch):
+def test_a_head_that_takes_more_than_a_vector_a_record_is_refused_before_it_is_paid(
+    way, torch
+):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -227,9 +310,16 @@ def test_a_head_that_takes_more_than_a_vector_a_record_is_refused_before_it_is_p
 
         def forward(self, x):
             rows = x[:, 0]
-            return self.head(rows).mean(1) if way == "tokens" else self.head(rows[:, 0]) + self.head(rows[:, 1])
+            return (
+                self.head(rows).mean(1)
+                if way == "tokens"
+                else self.head(rows[:, 0]) + self.head(rows[:, 1])
+            )
 
-    with pytest.raises(ParameterError, match="default_head of a recipe needs a head that is called once a record"):
+    with pytest.raises(
+        ParameterError,
+        match="default_head of a recipe needs a head that is called once a record",
+    ):
         make(Net(), GaussianDP(1.0), train=("head",)).plan(SHAPE)
     make(Net(), GaussianDP(1.0), train=("head",), default_head=False).plan(SHAPE)
 

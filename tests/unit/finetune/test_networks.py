@@ -41,23 +41,37 @@ def code(torch, tmp_path, monkeypatch):
     exec(NETWORK, names)
     torch.manual_seed(3)
     save_file(names["make"]().state_dict(), "nets/weights.safetensors")
-    return "python:nets/small_net.py:make@nets/weights.safetensors?size=5&mean=0.5,0.5,0.5"
+    return (
+        "python:nets/small_net.py:make@nets/weights.safetensors?size=5&mean=0.5,0.5,0.5"
+    )
 
 
-def test_a_network_of_code_has_the_weights_of_its_file_and_no_folder_in_its_name(torch, code):
+def test_a_network_of_code_has_the_weights_of_its_file_and_no_folder_in_its_name(
+    torch, code
+):
     from safetensors.torch import load_file
 
     found = load_network(code)
     weights = load_file("nets/weights.safetensors")
-    assert all((tensor == weights[name]).all() for name, tensor in found.module.state_dict().items())
+    assert all(
+        (tensor == weights[name]).all()
+        for name, tensor in found.module.state_dict().items()
+    )
     assert (found.shape, found.dimension, found.head) == ((3, 5, 5), 75, "5")
     assert not found.module.training
-    assert found.fingerprint.uri == "python:small_net.py:make@weights.safetensors?size=5&mean=0.5,0.5,0.5"
+    assert (
+        found.fingerprint.uri
+        == "python:small_net.py:make@weights.safetensors?size=5&mean=0.5,0.5,0.5"
+    )
     image = Image.fromarray(np.full((9, 9, 3), 255, np.uint8))
-    assert (found.inputs(found.encode([image])) == np.full((1, 3, 5, 5), 0.5, np.float32)).all()
+    assert (
+        found.inputs(found.encode([image])) == np.full((1, 3, 5, 5), 0.5, np.float32)
+    ).all()
 
 
-def test_a_module_that_python_can_import_is_the_same_network(code, tmp_path, monkeypatch):
+def test_a_module_that_python_can_import_is_the_same_network(
+    code, tmp_path, monkeypatch
+):
     monkeypatch.syspath_prepend(tmp_path / "nets")
     imported = load_network(code.replace("nets/small_net.py", "small_net"))
     assert imported.fingerprint.library == "python"
@@ -69,7 +83,9 @@ def test_other_weights_and_other_pixels_are_another_network(torch, code):
 
     one = load_network(code).fingerprint
     assert one.same_function(load_network(code.replace("nets/", "./nets/")).fingerprint)
-    assert not one.same_function(load_network(code.replace("size=5", "size=6")).fingerprint)
+    assert not one.same_function(
+        load_network(code.replace("size=5", "size=6")).fingerprint
+    )
     weights = load_file("nets/weights.safetensors")
     weights["0.bias"][0] += 1e-6
     save_file(weights, "nets/weights.safetensors")
@@ -80,12 +96,27 @@ def test_other_weights_and_other_pixels_are_another_network(torch, code):
     ("old", "new", "error", "words"),
     [
         ("python:", "hf:", ParameterError, "network must be timm:NAME"),
-        ("nets/small_net.py:make@", "", ParameterError, "python:MODULE:FUNCTION@WEIGHTS"),
+        (
+            "nets/small_net.py:make@",
+            "",
+            ParameterError,
+            "python:MODULE:FUNCTION@WEIGHTS",
+        ),
         ("size=5&", "", ParameterError, "how large its images are"),
         ("size=5", "size=0", ParameterError, "size must be"),
         ("mean", "colour", ParameterError, "'colour' is not an option"),
-        ("weights.safe", "other.safe", InputError, "no file of weights nets/other.safetensors"),
-        ("@nets/weights.safetensors", "@nets/small_net.py", InputError, "does not hold the weights of the network"),
+        (
+            "weights.safe",
+            "other.safe",
+            InputError,
+            "no file of weights nets/other.safetensors",
+        ),
+        (
+            "@nets/weights.safetensors",
+            "@nets/small_net.py",
+            InputError,
+            "does not hold the weights of the network",
+        ),
         (":make", ":broken", InputError, "RuntimeError: no network today"),
         (":make", ":missing", InputError, "AttributeError"),
         (":make", ":none", InputError, "must return a torch.nn.Module"),
@@ -119,7 +150,9 @@ def test_only_networks_of_code_count_as_code(code):
 @pytest.mark.usefixtures("torch")
 def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
     timm = pytest.importorskip("timm")
-    model = timm.create_model("vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9)
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9
+    )
     path = tmp_path / "vit.pth"
     torch.save(model.state_dict(), path)
     found = load_network(f"timm:vit_tiny_patch16_224@{path}?size=32")
@@ -127,7 +160,11 @@ def test_a_network_of_timm_gets_a_new_head(torch, tmp_path):
     assert (found.head, found.shape) == ("head", (3, 32, 32))
     state = found.module.state_dict()
     assert not state["head.weight"].any()
-    assert all((state[name] == tensor).all() for name, tensor in model.state_dict().items() if "head" not in name)
+    assert all(
+        (state[name] == tensor).all()
+        for name, tensor in model.state_dict().items()
+        if "head" not in name
+    )
     again = load_network(f"timm:vit_tiny_patch16_224@{path}?size=32")
     assert again.fingerprint == found.fingerprint
     film = SparseFinetuner(

@@ -12,7 +12,9 @@ from dppl.finetune.workflow import Finetuned
 
 PAGE = (Path(__file__).parents[3] / "docs" / "finetune.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-CONSOLE = "".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+CONSOLE = "".join(re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)).replace(
+    "\\\n", " "
+)
 COMMANDS = re.findall(r"^dppl .*$", CONSOLE, re.MULTILINE)
 
 
@@ -22,17 +24,20 @@ def test_the_python_of_the_page_runs_as_it_is_pasted(tmp_path, monkeypatch, caps
     assert len(PYTHON) == 2
     monkeypatch.chdir(tmp_path)
     names = {}
-    # The page begins with a strong budget; with this one the accuracy tells learning from guessing.
+    # The page begins with a strong budget; with this one the accuracy tells learning
+    # from guessing.
     program = PYTHON[0].replace("ApproxDP(1, 1e-6)", "ApproxDP(2, 1e-5)")
     assert program != PYTHON[0]
     exec(compile(program, "finetune.md", "exec"), names)
     accuracy, guarantee = capsys.readouterr().out.split("\n", 1)
-    # Five classes; ten runs had a mean of 0.67 and a standard deviation of 0.06, so one in 10⁶ fails; a guess has 0.2.
+    # Five classes; ten runs had a mean of 0.67 and a standard deviation of 0.06, so one
+    # in 10⁶ fails; a guess has 0.2.
     assert float(accuracy) > 0.35
     assert "epsilon = 2 at delta = 1e-5" in guarantee
     private = names["images"][names["private"]]
     assert (names["again"].predict(private) == names["model"].predict(private)).all()
-    # The three steps: 0.78 once, and 0.62 to 0.85 for their first and for the default alone.
+    # The three steps: 0.78 once, and 0.62 to 0.85 for their first and for the default
+    # alone.
     exec(compile(PYTHON[1], "finetune.md", "exec"), dict(names))
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.35
     # What the file names prepares images as the page does.
@@ -45,13 +50,17 @@ def test_the_python_of_the_page_runs_as_it_is_pasted(tmp_path, monkeypatch, caps
     network, classify = Finetuned(tmp_path / "model.safetensors").predictor(uri)
     row = network.encode([Image.open(tmp_path / "new" / "7.png")])
     assert network.inputs(row) == pytest.approx(private[7:8], abs=1e-6)
-    assert classify(row) == pytest.approx(names["model"].predict_proba(private[7:8]), abs=1e-5)
+    assert classify(row) == pytest.approx(
+        names["model"].predict_proba(private[7:8]), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_options_of_the_page_exist(command):
     words = shlex.split(command)[1:]
-    known = {option for parameter in imported(words[0]).params for option in parameter.opts}
+    known = {
+        option for parameter in imported(words[0]).params for option in parameter.opts
+    }
     assert {word for word in words if word.startswith("--")} <= known
 
 
@@ -59,5 +68,13 @@ def test_the_command_line_has_no_defaults_of_the_training():
     """Parameters of the training are given by their names in Python, and have no other default there."""
     command = {one.name for one in imported("finetune").params}
     python = SparseFinetuner(None, None, None).get_params() | vars(Recipe())
-    assert {"train", "sampling_rate", "epochs", "clip", "learning_rate", "head_learning_rate", "block"} <= {*python}
+    assert {
+        "train",
+        "sampling_rate",
+        "epochs",
+        "clip",
+        "learning_rate",
+        "head_learning_rate",
+        "block",
+    } <= {*python}
     assert command & {*python} <= {"classes", "batch_size"}  # which each training needs

@@ -12,8 +12,20 @@ import pytest
 from sklearn.base import clone
 
 from dppl import ApproxDP, GaussianDP, Ledger
-from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
-from dppl.finetune import Recipe, SparseFinetuner, model_file, select_weights, to_group_norm
+from dppl.errors import (
+    BudgetError,
+    InputError,
+    ModelFileError,
+    ParameterError,
+    UnknownLabelError,
+)
+from dppl.finetune import (
+    Recipe,
+    SparseFinetuner,
+    model_file,
+    select_weights,
+    to_group_norm,
+)
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import Training
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
@@ -49,12 +61,18 @@ def convolutions(torch, module):
 
 
 @pytest.mark.parametrize("sparsity", [0.003, 0.01, 0.25, 0.999, 1.0])
-def test_the_largest_weights_of_all_convolutions_together_are_trained(torch, net, sparsity):
+def test_the_largest_weights_of_all_convolutions_together_are_trained(
+    torch, net, sparsity
+):
     weights = convolutions(torch, net)
     every = np.abs(np.concatenate(list(weights.values())))
     selection = select_weights(net, ("conv",), sparsity=sparsity)
     taken = np.concatenate(
-        [np.isin(np.arange(len(w)), selection.get(n, [])) | (selection.get(n, 0) is None) for n, w in weights.items()]
+        [
+            np.isin(np.arange(len(w)), selection.get(n, []))
+            | (selection.get(n, 0) is None)
+            for n, w in weights.items()
+        ]
     )
     assert taken.sum() == max(1, round(sparsity * len(every)))
     assert not (~taken).any() or every[taken].min() > every[~taken].max()
@@ -72,17 +90,31 @@ def test_of_equal_weights_the_earlier_are_taken(torch, net):
 
 def test_parts_are_head_norm_and_conv(torch, net):
     assert list(select_weights(net, ("head",))) == ["8.weight", "8.bias"]
-    assert list(select_weights(net, ("norm",))) == ["1.weight", "1.bias", "4.weight", "4.bias"]
-    assert "3.bias" not in select_weights(net, sparsity=1.0)  # the bias of a convolution is no part
+    assert list(select_weights(net, ("norm",))) == [
+        "1.weight",
+        "1.bias",
+        "4.weight",
+        "4.bias",
+    ]
+    assert "3.bias" not in select_weights(
+        net, sparsity=1.0
+    )  # the bias of a convolution is no part
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    assert list(select_weights(layer, ("norm",))) == ["norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"]
+    assert list(select_weights(layer, ("norm",))) == [
+        "norm1.weight",
+        "norm1.bias",
+        "norm2.weight",
+        "norm2.bias",
+    ]
 
     class OwnNorm(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.scale = torch.nn.Parameter(torch.ones(3))
 
-    assert list(select_weights(torch.nn.Sequential(OwnNorm()), ("norm",))) == ["0.scale"]
+    assert list(select_weights(torch.nn.Sequential(OwnNorm()), ("norm",))) == [
+        "0.scale"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +143,12 @@ def selections(module, data):
     found = []
     for X, y in data:
         model = make(module, sparsity=0.1, epochs=1).fit(X, y)
-        found.append({name: None if p is None else p.tolist() for name, p in model.selection_.items()})
+        found.append(
+            {
+                name: None if p is None else p.tolist()
+                for name, p in model.selection_.items()
+            }
+        )
     return found
 
 
@@ -120,14 +157,18 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
     data = [(X, y), (-3 * X[::-1].copy(), y)]
     one, other = selections(net, data)
     assert one == other
-    # A planted fault: a trainer of the largest private gradients in place of the largest public weights.
+    # A planted fault: a trainer of the largest private gradients in place of the
+    # largest public weights.
     original = Training.run
 
     def peeking(self, records, **options):
         module = deepcopy(self.module)
         module[8].weight.data[0] = 1.0  # a head of zeros would hide them
-        X, codes = records.inputs, np.searchsorted(CLASSES, records.labels)
-        gradients = NetworkGradients(module, {"0.weight": None}, clip=1.0, shape=records.shape, block=len(X))
+        X = records.inputs
+        codes = np.searchsorted(CLASSES, records.labels)
+        gradients = NetworkGradients(
+            module, {"0.weight": None}, clip=1.0, shape=records.shape, block=len(X)
+        )
         total = np.abs(gradients.block_sum(X, codes))
         self.selection["0.weight"] = np.sort(np.argsort(total)[-7:])
         self.__post_init__()
@@ -144,12 +185,19 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
 def test_defaults_are_those_of_the_document(net):
     model = SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES)
     trainer = model._training((1, 6, 6))
-    assert (trainer.steps, trainer.sampling_rate, trainer.recipe, trainer.head) == (2000, 0.1, Recipe(), "8")
+    assert (trainer.steps, trainer.sampling_rate, trainer.recipe, trainer.head) == (
+        2000,
+        0.1,
+        Recipe(),
+        "8",
+    )
 
 
 def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_path):
     options = {"sampling_rate": None, "epochs": 1, "train": ("head",)}
-    assert make(net, ApproxDP(5.0, 1e-5), **options).fit(*labelled).sampling_rate_ == 0.1
+    assert (
+        make(net, ApproxDP(5.0, 1e-5), **options).fit(*labelled).sampling_rate_ == 0.1
+    )
     assert make(net, GaussianDP(1.0), **options).fit(*labelled).sampling_rate_ == 1.0
     ledger = Ledger(tmp_path / "ledger.db", "images", ApproxDP(6.0, 1e-5))
     model = make(net, ApproxDP(5.0, 1e-5), **options)
@@ -162,13 +210,22 @@ def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"module": None}, "module must be the public network, a torch.nn.Module; got a NoneType"),
+        (
+            {"module": None},
+            "module must be the public network, a torch.nn.Module; got a NoneType",
+        ),
         ({"train": None}, "train must name parts among head, norm, conv"),
         ({"sampling_rate": 2}, "sampling_rate must be above 0 and at most 1"),
         ({"recipe": Recipe(epochs=2e6)}, "epochs must come to a million steps at most"),
-        ({"recipe": Recipe(block=2**50)}, "the module cannot be trained record by record on shape (1, 6, 6)"),
+        (
+            {"recipe": Recipe(block=2**50)},
+            "the module cannot be trained record by record on shape (1, 6, 6)",
+        ),
         ({"head": "nine"}, "must name a linear layer of the module, such as '8'"),
-        ({"budget": GaussianDP(0.0)}, "lets nothing be released, so there is nothing to train"),
+        (
+            {"budget": GaussianDP(0.0)},
+            "lets nothing be released, so there is nothing to train",
+        ),
     ],
 )
 def test_wrong_parameters_are_named(net, labelled, options, words):
@@ -179,19 +236,30 @@ def test_wrong_parameters_are_named(net, labelled, options, words):
 @pytest.mark.slow
 def test_the_documents_noise_is_epsilon_113_and_not_15(net):
     """Noise multiplier 15, sampling rate 0.1 and 2000 steps."""
-    release = SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES).plan((1, 6, 6)).releases[0]
-    assert release.parameters["noise_std"] / release.sensitivity == pytest.approx(15, rel=0.01)
+    release = (
+        SparseFinetuner(net, ApproxDP(1.13, 1e-5), CLASSES).plan((1, 6, 6)).releases[0]
+    )
+    assert release.parameters["noise_std"] / release.sensitivity == pytest.approx(
+        15, rel=0.01
+    )
     # Without sampling 200 full batches at this noise are about epsilon 4.1.
-    assert GaussianDP(200**0.5 / 15).to_approx(1e-5).epsilon == pytest.approx(4.1, abs=0.1)
+    assert GaussianDP(200**0.5 / 15).to_approx(1e-5).epsilon == pytest.approx(
+        4.1, abs=0.1
+    )
 
 
-@pytest.mark.parametrize(("epochs", "rate", "steps"), [(200, 0.1, 2000), (3, 1.0, 3), (0.5, 0.3, 2), (1, 0.7, 2)])
+@pytest.mark.parametrize(
+    ("epochs", "rate", "steps"),
+    [(200, 0.1, 2000), (3, 1.0, 3), (0.5, 0.3, 2), (1, 0.7, 2)],
+)
 def test_steps_are_epochs_by_the_rate(net, epochs, rate, steps):
     model = make(net, ApproxDP(5.0, 1e-5), epochs=epochs, sampling_rate=rate)
     assert model._training((1, 6, 6)).steps == steps
 
 
-@pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("head", "conv"), ("head", "norm", "conv")])
+@pytest.mark.parametrize(
+    "train", [("head",), ("head", "norm"), ("head", "conv"), ("head", "norm", "conv")]
+)
 def test_it_learns(net, labelled, train):
     X, y = labelled
     model = make(net, train=train, sparsity=0.2, epochs=40, learning_rate=0.1).fit(X, y)
@@ -224,7 +292,9 @@ def test_film_on_a_transformer(torch):
     rng = np.random.default_rng(0)
     y = np.arange(40) % 3
     X = np.where(rng.random((40, 6)) < 0.7, y[:, None], rng.integers(0, 9, (40, 6)))
-    model = make(Classifier(), train=("head", "norm"), epochs=30, learning_rate=0.1).fit(X, np.array(CLASSES)[y])
+    model = make(
+        Classifier(), train=("head", "norm"), epochs=30, learning_rate=0.1
+    ).fit(X, np.array(CLASSES)[y])
     assert model.score(X, np.array(CLASSES)[y]) > 0.8
     assert sum("norm" in name for name in model.selection_) == 4
 
@@ -232,7 +302,9 @@ def test_film_on_a_transformer(torch):
 def test_a_head_that_is_kept_must_have_an_output_a_class(net, labelled):
     with pytest.raises(ParameterError, match="another number of outputs"):
         make(net, train=("norm",)).fit(*labelled)
-    model = SparseFinetuner(net, NO_NOISE, range(5), train=("norm",), sampling_rate=1.0, recipe=RECIPE)
+    model = SparseFinetuner(
+        net, NO_NOISE, range(5), train=("norm",), sampling_rate=1.0, recipe=RECIPE
+    )
     model.fit(labelled[0], np.arange(40) % 5)
     assert (model.module_[8].weight == net[8].weight).all()
 
@@ -254,12 +326,22 @@ def test_any_weights_may_be_named(net, labelled, tmp_path):
     places = np.array([0, 3, 7])
     model = make(net, train={"0.weight": places, "8.bias": None})
     model.set_params(classes=range(5)).fit(labelled[0], np.arange(40) % 5)
-    moved = {name: (weight != net.get_parameter(name)).flatten() for name, weight in model.module_.named_parameters()}
-    assert {name for name, some in moved.items() if some.any()} == {"0.weight", "8.bias"}
+    moved = {
+        name: (weight != net.get_parameter(name)).flatten()
+        for name, weight in model.module_.named_parameters()
+    }
+    assert {name for name, some in moved.items() if some.any()} == {
+        "0.weight",
+        "8.bias",
+    }
     assert np.flatnonzero(moved["0.weight"].numpy()).tolist() == places.tolist()
-    with pytest.raises(ParameterError, match="train must name parts of the module for a file"):
+    with pytest.raises(
+        ParameterError, match="train must name parts of the module for a file"
+    ):
         model.save(tmp_path / "model.safetensors")
-    with pytest.raises(ParameterError, match="selection must name parameters of the module"):
+    with pytest.raises(
+        ParameterError, match="selection must name parameters of the module"
+    ):
         make(net, train={"9.weight": None}).fit(*labelled)
 
 
@@ -267,7 +349,10 @@ def test_a_strict_fit_stops_before_the_charge_and_says_so(net, labelled, tmp_pat
     X, y = labelled
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
     strict = make(net, GaussianDP(1.0), unknown_labels="strict")
-    for rows, labels in ((X, np.where(np.arange(40) == 7, "secret", y)), (np.where(X.max() == X, np.nan, X), y)):
+    for rows, labels in (
+        (X, np.where(np.arange(40) == 7, "secret", y)),
+        (np.where(X.max() == X, np.nan, X), y),
+    ):
         with pytest.raises(InputError, match="records that can all be used"):
             strict.fit(rows, labels, ledger=ledger)
     assert not ledger.releases()
@@ -310,11 +395,17 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
     content = path.read_bytes()
     header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
     size = sum(
-        net.get_parameter(n).numel() if p is None else len(p) for n, p in model.selection_.items() if n[0] != "8"
+        net.get_parameter(n).numel() if p is None else len(p)
+        for n, p in model.selection_.items()
+        if n[0] != "8"
     )
     assert header["values"]["shape"] == [size + 3 * 12 + 3]
     again = SparseFinetuner.load(path, net)
-    for one, other in zip(again.module_.state_dict().values(), model.module_.state_dict().values(), strict=True):
+    for one, other in zip(
+        again.module_.state_dict().values(),
+        model.module_.state_dict().values(),
+        strict=True,
+    ):
         assert (one == other).all()
     assert (again.predict(labelled[0]) == model.predict(labelled[0])).all()
     assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
@@ -324,8 +415,13 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
         SparseFinetuner.load(path, None)
     assert model.report(by="us").dict() == make_report(path, by="us").dict()
     described = model_file.describe(path)
-    assert (described["n_steps"], described["noise_multiplier"]) == (5, pytest.approx(5**0.5))
-    assert again.get_params(deep=False) | {"module": 0} == model.get_params(deep=False) | {
+    assert (described["n_steps"], described["noise_multiplier"]) == (
+        5,
+        pytest.approx(5**0.5),
+    )
+    assert again.get_params(deep=False) | {"module": 0} == model.get_params(
+        deep=False
+    ) | {
         "module": 0,
         "train": again.train,
         "classes": again.classes,
@@ -333,9 +429,18 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("epochs", 6), ("sampling_rate", 0.5), ("clip", "1"), ("batch_size", None), ("block", True)]
+    ("name", "value"),
+    [
+        ("epochs", 6),
+        ("sampling_rate", 0.5),
+        ("clip", "1"),
+        ("batch_size", None),
+        ("block", True),
+    ],
 )
-def test_a_file_whose_recipe_contradicts_its_guarantee_is_refused(net, labelled, tmp_path, monkeypatch, name, value):
+def test_a_file_whose_recipe_contradicts_its_guarantee_is_refused(
+    net, labelled, tmp_path, monkeypatch, name, value
+):
     model = make(net, GaussianDP(1.0), train=("head",)).fit(*labelled)
     if name in vars(model.recipe):
         model.recipe = SimpleNamespace(**vars(model.recipe) | {name: value})
@@ -366,7 +471,10 @@ def test_a_file_fits_its_public_module_only(torch, net, labelled, tmp_path):
 def test_batch_normalisation_becomes_group_normalisation(torch):
     nn = torch.nn
     module = nn.Sequential(
-        nn.Conv2d(1, 6, 1), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Sequential(nn.BatchNorm2d(7))
+        nn.Conv2d(1, 6, 1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(inplace=True),
+        nn.Sequential(nn.BatchNorm2d(7)),
     )
     module[1].weight.data.fill_(2.0)
     converted = to_group_norm(module, groups=4)
@@ -409,6 +517,10 @@ def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
         SparseFinetuner(net, GaussianDP(1.0), [0, 1, 2], **options).fit(
             X, y, checkpoint=tmp_path / "run.ckpt", progress=stop
         )
-    other = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options)
-    with pytest.raises(ParameterError, match="a run with another classes, another unknown_labels"):
+    other = SparseFinetuner(
+        net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options
+    )
+    with pytest.raises(
+        ParameterError, match="a run with another classes, another unknown_labels"
+    ):
         other.fit(X, y, checkpoint=tmp_path / "run.ckpt")

@@ -9,7 +9,14 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.audit.audit import audit_release
-from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, MeasurementError, ParameterError
+from dppl.errors import (
+    BudgetError,
+    BudgetExceeded,
+    InputError,
+    LedgerError,
+    MeasurementError,
+    ParameterError,
+)
 from dppl.finetune import Recipe, select_weights
 from dppl.finetune.files import Checkpoint
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
@@ -28,18 +35,24 @@ ALL = ("head", "norm", "conv")
 
 def make(module, budget=NO_NOISE, *, train=ALL, sparsity=0.2, **options):
     options = {"steps": 3, "batch_size": 40.0, "block": 16, **options}
-    return Trainer(module, select_weights(module, train, sparsity=sparsity), budget, **options)
+    return Trainer(
+        module, select_weights(module, train, sparsity=sparsity), budget, **options
+    )
 
 
 def flat(module):
-    return np.concatenate([p.detach().numpy().ravel() for _, p in module.named_parameters()])
+    return np.concatenate(
+        [p.detach().numpy().ravel() for _, p in module.named_parameters()]
+    )
 
 
 def trained(module, selection):
     masks = []
     for name, weight in module.named_parameters():
         mask = np.zeros(weight.numel(), bool)
-        mask[slice(None) if selection.get(name, 0) is None else selection.get(name, [])] = True
+        mask[
+            slice(None) if selection.get(name, 0) is None else selection.get(name, [])
+        ] = True
         masks.append(mask)
     return np.concatenate(masks)
 
@@ -48,13 +61,16 @@ def trained(module, selection):
 def test_what_is_not_trained_keeps_its_bits(net, images, train):
     before = flat(net)
     run = make(net, GaussianDP(1.0), train=train).fit(*images)
-    after, mask = flat(run.module_), trained(net, run.selection)
+    after = flat(run.module_)
+    mask = trained(net, run.selection)
     assert (after[~mask].view(np.int32) == before[~mask].view(np.int32)).all()
     assert (after[mask] != before[mask]).all()  # noise moves every trained weight
     assert (flat(net) == before).all()
 
 
-def reference(torch, module, selection, X, y, *, steps, batch_size, clip, rate, momentum, warmup):
+def reference(
+    torch, module, selection, X, y, *, steps, batch_size, clip, rate, momentum, warmup
+):
     """Train by torch's own optimiser on clipped gradients of one record at a time."""
     from copy import deepcopy
 
@@ -64,7 +80,9 @@ def reference(torch, module, selection, X, y, *, steps, batch_size, clip, rate, 
     optimiser = torch.optim.SGD(parameters, lr=1.0, momentum=momentum)
     for step in range(steps):
         warm = min(1.0, (step + 1) / warmup)
-        optimiser.param_groups[0]["lr"] = rate * warm * (1 + math.cos(math.pi * step / steps)) / 2
+        optimiser.param_groups[0]["lr"] = (
+            rate * warm * (1 + math.cos(math.pi * step / steps)) / 2
+        )
         total = [torch.zeros_like(p) for p in parameters]
         for record, code in zip(torch.from_numpy(X), torch.from_numpy(y), strict=True):
             loss = torch.nn.functional.cross_entropy(module(record[None]), code[None])
@@ -87,7 +105,9 @@ def reference(torch, module, selection, X, y, *, steps, batch_size, clip, rate, 
 def test_without_noise_it_is_the_optimiser_of_torch(torch, net, images, clip):
     options = {"steps": 4, "batch_size": 30.0, "clip": clip, "momentum": 0.9}
     run = make(net, **options, learning_rate=0.5, warmup_steps=2).fit(*images)
-    expected = reference(torch, net, run.selection, *images, **options, rate=0.5, warmup=2)
+    expected = reference(
+        torch, net, run.selection, *images, **options, rate=0.5, warmup=2
+    )
     moved = np.abs(expected - flat(net)).max()
     assert moved > 0.05
     # Rows are shorter by 2⁻¹⁰, and noise of GaussianDP(1e6) is below 2e-6 clips a step.
@@ -98,7 +118,9 @@ def test_without_noise_it_is_the_optimiser_of_torch(torch, net, images, clip):
 
 def test_each_parameter_has_its_learning_rate(net, images):
     one = make(net, steps=1, learning_rate=0.1).fit(*images)
-    other = make(net, steps=1, learning_rate=0.01, head_learning_rate=0.1, head="8").fit(*images)
+    other = make(
+        net, steps=1, learning_rate=0.01, head_learning_rate=0.1, head="8"
+    ).fit(*images)
     moves = [flat(run.module_) - flat(net) for run in (one, other)]
     head = np.arange(len(moves[0])) >= len(moves[0]) - 65
     assert np.allclose(moves[0][head], moves[1][head], atol=1e-6)
@@ -109,7 +131,9 @@ def test_records_with_negative_positions_are_left_out_and_none_is_fine(net, imag
     X, y = images
     some = np.where(np.arange(40) % 4, y, -1)
     left = make(net).fit(X[some >= 0], y[some >= 0])
-    assert np.allclose(flat(make(net).fit(X, some).module_), flat(left.module_), atol=1e-5)
+    assert np.allclose(
+        flat(make(net).fit(X, some).module_), flat(left.module_), atol=1e-5
+    )
     assert np.allclose(flat(make(net).fit(X[:0], y[:0]).module_), flat(net), atol=1e-4)
 
 
@@ -121,7 +145,9 @@ def test_noise_is_drawn_once_a_step_whatever_the_block(net, images, block):
     with overheard() as heard:
         run = make(net, GaussianDP(1.0), block=block).fit(*images)
     assert len(heard) == run.steps == run.guarantee_.releases[0].times
-    assert {released.size for _, released in heard} == {trained(net, run.selection).sum()}
+    assert {released.size for _, released in heard} == {
+        trained(net, run.selection).sum()
+    }
 
 
 def test_noise_for_every_block_is_heard(net, images, monkeypatch):
@@ -130,9 +156,9 @@ def test_noise_for_every_block_is_heard(net, images, monkeypatch):
 
     def noisy(self, *args):
         total = original(self, *args)
-        return RoundedGaussian(squared_sensitivity=Fraction(RADIUS**2), noise_std=1.0).release(
-            total, SystemRandomness()
-        )
+        return RoundedGaussian(
+            squared_sensitivity=Fraction(RADIUS**2), noise_std=1.0
+        ).release(total, SystemRandomness())
 
     monkeypatch.setattr(NetworkGradients, "block_sum", noisy)
     with overheard() as heard:
@@ -143,7 +169,9 @@ def test_noise_for_every_block_is_heard(net, images, monkeypatch):
 def test_the_full_batch_costs_exactly_what_it_says(net):
     release = make(net, GaussianDP(0.7), steps=11).plan((1, 6, 6)).guarantee.releases[0]
     assert release.sensitivity == RADIUS
-    squared = 11 * Fraction(RADIUS) ** 2 / Fraction(release.parameters["noise_std"]) ** 2
+    squared = (
+        11 * Fraction(RADIUS) ** 2 / Fraction(release.parameters["noise_std"]) ** 2
+    )
     assert 0.999999 * 0.7 < math.sqrt(squared) <= release.cost["mu"] <= 0.7
 
 
@@ -166,16 +194,25 @@ def test_epsilon_is_that_of_dp_accounting(net, epsilon, delta, rate, steps):
     import dp_accounting
     from dp_accounting import pld
 
-    guarantee = make(net, ApproxDP(epsilon, delta), steps=steps, sampling_rate=rate).plan((1, 6, 6)).guarantee
+    guarantee = (
+        make(net, ApproxDP(epsilon, delta), steps=steps, sampling_rate=rate)
+        .plan((1, 6, 6))
+        .guarantee
+    )
     drawn = guarantee.releases[0].parameters
     event = dp_accounting.PoissonSampledDpEvent(
-        drawn["sampling_rate"], dp_accounting.GaussianDpEvent(drawn["noise_std"] / RADIUS)
+        drawn["sampling_rate"],
+        dp_accounting.GaussianDpEvent(drawn["noise_std"] / RADIUS),
     )
     accountant = pld.PLDAccountant(value_discretization_interval=2e-4)
-    exact = accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta)
+    exact = accountant.compose(
+        dp_accounting.SelfComposedDpEvent(event, steps)
+    ).get_epsilon(delta)
     assert 0.97 * epsilon < exact <= epsilon
     assert guarantee.epsilon(delta) <= epsilon
-    assert guarantee.epsilon(delta) == pytest.approx(exact, rel=2e-3)  # the grids differ
+    assert guarantee.epsilon(delta) == pytest.approx(
+        exact, rel=2e-3
+    )  # the grids differ
 
 
 def test_sampling_is_stated_and_accounted_in_approximate_dp_only(net, images):
@@ -189,7 +226,8 @@ def test_sampling_is_stated_and_accounted_in_approximate_dp_only(net, images):
 def test_samples_are_fresh_and_of_the_stated_rate(net, images, monkeypatch):
     """False alarms: below 1e-9, for 800 coins of 1/2 in a range of 300 to 500 (Hoeffding), and for equal samples."""
     X, y = images
-    samples, toss = [], SampledGaussian.sample
+    samples = []
+    toss = SampledGaussian.sample
 
     def watched(self, n, source):
         samples.append(toss(self, n, source))
@@ -197,8 +235,14 @@ def test_samples_are_fresh_and_of_the_stated_rate(net, images, monkeypatch):
 
     taken = []
     monkeypatch.setattr(SampledGaussian, "sample", watched)
-    monkeypatch.setattr(NetworkGradients, "block_sum", lambda self, X, *_: taken.append(X) or np.zeros(self.size, int))
-    make(net, ROUGH, sampling_rate=0.5, steps=20).fit(X, np.where(np.arange(40) < 3, -1, y))
+    monkeypatch.setattr(
+        NetworkGradients,
+        "block_sum",
+        lambda self, X, *_: taken.append(X) or np.zeros(self.size, int),
+    )
+    make(net, ROUGH, sampling_rate=0.5, steps=20).fit(
+        X, np.where(np.arange(40) < 3, -1, y)
+    )
     assert 300 < np.sum(samples) < 500
     assert len({sample.tobytes() for sample in samples}) == 20
     # What is summed are the records of the samples, but for those that are left out.
@@ -213,7 +257,9 @@ def audited(torch):
     for weight in module.parameters():
         weight.zero_()
     canary = np.array([[[100.0, 0.0]]], np.float32)
-    plan = Trainer(module, {"1.weight": None}, GaussianDP(2.0), steps=1, batch_size=1.0, block=1)
+    plan = Trainer(
+        module, {"1.weight": None}, GaussianDP(2.0), steps=1, batch_size=1.0, block=1
+    )
     settled = plan.plan((1, 2))
 
     def release(include):
@@ -234,18 +280,26 @@ def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(torch, monkey
     inside, outside = honest.samples
     assert np.mean(inside) - np.mean(outside) > 1.5 * np.std(outside)
     original = SystemRandomness.rounded_gaussian
-    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
+    monkeypatch.setattr(
+        SystemRandomness,
+        "rounded_gaussian",
+        lambda self, std, shape: original(self, std / 4, shape),
+    )
     assert audited(torch).violation
 
 
-def test_the_ledger_is_charged_before_the_first_step(net, images, tmp_path, monkeypatch):
+def test_the_ledger_is_charged_before_the_first_step(
+    net, images, tmp_path, monkeypatch
+):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(1.0))
     charges = []
     original = NetworkGradients.block_sum
     monkeypatch.setattr(
         NetworkGradients,
         "block_sum",
-        lambda self, *args: charges.append(len(ledger.releases())) or original(self, *args),
+        lambda self, *args: (
+            charges.append(len(ledger.releases())) or original(self, *args)
+        ),
     )
     run = make(net, GaussianDP(0.8)).fit(*images, ledger=ledger)
     assert set(charges) == {1}
@@ -267,7 +321,10 @@ def test_the_statement_says_what_it_rests_on(net, images):
     assert "the module before the training" in guarantee.public_inputs
     assert Guarantee.from_dict(guarantee.to_dict()).to_dict() == guarantee.to_dict()
     again = make(net, GaussianDP(1.0), random_state=0).fit(*images)
-    assert (flat(again.module_) == flat(make(net, GaussianDP(1.0), random_state=0).fit(*images).module_)).all()
+    assert (
+        flat(again.module_)
+        == flat(make(net, GaussianDP(1.0), random_state=0).fit(*images).module_)
+    ).all()
 
 
 def test_that_records_are_computed_side_by_side_is_stated(net):
@@ -279,7 +336,8 @@ def test_what_a_module_keeps_of_its_calls_is_not_published(torch, net, images):
     class Counts(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.net, self.calls = net, 0
+            self.net = net
+            self.calls = 0
 
         def forward(self, x):
             self.calls += 1
@@ -304,14 +362,19 @@ def test_a_trainer_that_asks_once_more_is_refused(net, images):
     run = make(net, GaussianDP(1.0))
     plan = run.plan((1, 6, 6))
     plan.steps += 1
-    with overheard() as heard, pytest.raises(MeasurementError, match="'gradients' was declared for 3 asks"):
+    with (
+        overheard() as heard,
+        pytest.raises(MeasurementError, match="'gradients' was declared for 3 asks"),
+    ):
         run.fit(*images, plan=plan)
     assert len(heard) == 3
 
 
 def test_steps_that_an_interrupted_run_has_begun_are_spent(net, images):
     plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
-    with PrivateRecords(*images, np.arange(5), "error").counter(plan.measurements, None, used=2) as measure:
+    with PrivateRecords(*images, np.arange(5), "error").counter(
+        plan.measurements, None, used=2
+    ) as measure:
         measure("gradients", weights=np.zeros(plan.gradients.size))
         with pytest.raises(MeasurementError):
             measure("gradients", weights=np.zeros(plan.gradients.size))
@@ -319,11 +382,20 @@ def test_steps_that_an_interrupted_run_has_begun_are_spent(net, images):
 
 def test_gradients_are_asked_at_weights_of_the_declared_shape_alone(net, images):
     plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
-    with PrivateRecords(*images, np.arange(5), "error").counter(plan.measurements, None, used=0) as measure:
-        with overheard() as heard, pytest.raises(MeasurementError, match="weights must have the shape"):
+    with PrivateRecords(*images, np.arange(5), "error").counter(
+        plan.measurements, None, used=0
+    ) as measure:
+        with (
+            overheard() as heard,
+            pytest.raises(MeasurementError, match="weights must have the shape"),
+        ):
             measure("gradients", weights=np.zeros(3))
         with pytest.raises(TypeError):  # a method chooses no samples
-            measure("gradients", weights=np.zeros(plan.gradients.size), taken=np.arange(40) < 1)
+            measure(
+                "gradients",
+                weights=np.zeros(plan.gradients.size),
+                taken=np.arange(40) < 1,
+            )
     assert not heard
 
 
@@ -374,14 +446,26 @@ def killed_at_random(torch, path, seed, *, ledger=None, copies=False):
     rng = np.random.default_rng(seed)
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-    X, y = rng.normal(size=(6, 2, 2)).astype(np.float32), np.arange(6) % 2
-    run = Trainer(module, dict.fromkeys(["1.weight", "1.bias"]), GaussianDP(1.0), steps=12, batch_size=6.0, block=6)
-    plan, kept, ended, refused = run.plan((2, 2)), [], False, 0
+    X = rng.normal(size=(6, 2, 2)).astype(np.float32)
+    y = np.arange(6) % 2
+    run = Trainer(
+        module,
+        dict.fromkeys(["1.weight", "1.bias"]),
+        GaussianDP(1.0),
+        steps=12,
+        batch_size=6.0,
+        block=6,
+    )
+    plan = run.plan((2, 2))
+    kept = []
+    ended = False
+    refused = 0
     with overheard() as heard:
         while not ended and refused < 30:
             try:
                 ended = interrupted(
-                    lambda: run.fit(X, y, plan=plan, checkpoint=path, ledger=ledger), rng.integers(300, 700)
+                    lambda: run.fit(X, y, plan=plan, checkpoint=path, ledger=ledger),
+                    rng.integers(300, 700),
                 )
             except (InputError, LedgerError):
                 refused += 1
@@ -392,25 +476,40 @@ def killed_at_random(torch, path, seed, *, ledger=None, copies=False):
 
 
 def test_thirty_kills_at_random_and_no_run_draws_more_than_it_says(torch, tmp_path):
-    drawn = [killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed) for seed in range(30)]
+    drawn = [
+        killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed) for seed in range(30)
+    ]
     assert all(count <= promised for count, promised in drawn)
-    assert any(count < promised for count, promised in drawn)  # steps were lost, so runs were killed inside them
+    assert any(
+        count < promised for count, promised in drawn
+    )  # steps were lost, so runs were killed inside them
 
 
 def test_a_checkpoint_that_loses_the_account_is_found(torch, tmp_path, monkeypatch):
     """A planted fault: the file says what has ended, not what has begun."""
     original = Checkpoint.write
-    monkeypatch.setattr(Checkpoint, "write", lambda self, state, begun: original(self, state, state.begun))
-    drawn = [killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed) for seed in range(30)]
+    monkeypatch.setattr(
+        Checkpoint,
+        "write",
+        lambda self, state, begun: original(self, state, state.begun),
+    )
+    drawn = [
+        killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed) for seed in range(30)
+    ]
     assert any(count > promised for count, promised in drawn)
 
 
 def paid_and_killed(torch, tmp_path, *, copies):
     """Return for ten runs what was released and promised, and the charges of each."""
-    drawn, charges = [], []
+    drawn = []
+    charges = []
     for seed in range(10):
         ledger = Ledger(tmp_path / f"{seed}.db", "images", GaussianDP(100.0))
-        drawn.append(killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed, ledger=ledger, copies=copies))
+        drawn.append(
+            killed_at_random(
+                torch, tmp_path / f"{seed}.ckpt", seed, ledger=ledger, copies=copies
+            )
+        )
         charges.append(len(ledger.releases()))
     return drawn, charges
 
@@ -422,45 +521,72 @@ def test_kills_with_a_ledger_lose_no_paid_run(torch, tmp_path):
     assert sum(charges) < 2 * len(charges)
 
 
-def test_from_copies_of_a_checkpoint_no_charge_pays_for_more_steps_than_it_says(torch, tmp_path):
+def test_from_copies_of_a_checkpoint_no_charge_pays_for_more_steps_than_it_says(
+    torch, tmp_path
+):
     drawn, charges = paid_and_killed(torch, tmp_path, copies=True)
-    assert all(count <= n * promised for (count, promised), n in zip(drawn, charges, strict=True))
+    assert all(
+        count <= n * promised
+        for (count, promised), n in zip(drawn, charges, strict=True)
+    )
 
 
 def test_a_ledger_that_does_not_count_steps_is_found(torch, tmp_path, monkeypatch):
     """A planted fault: whoever has a copy goes on."""
     monkeypatch.setattr(Ledger, "begin_step", lambda self, entry, step: None)
     drawn, charges = paid_and_killed(torch, tmp_path, copies=True)
-    assert any(count > n * promised for (count, promised), n in zip(drawn, charges, strict=True))
+    assert any(
+        count > n * promised
+        for (count, promised), n in zip(drawn, charges, strict=True)
+    )
 
 
 def test_of_two_runs_from_one_state_one_goes_on(net, images, tmp_path):
     """At the same time: the second begins in the midst of the first."""
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
-    path, copy = tmp_path / "run.ckpt", tmp_path / "copy.ckpt"
+    path = tmp_path / "run.ckpt"
+    copy = tmp_path / "copy.ckpt"
 
     def other(step):
         if step == 2:
             copy.write_bytes(path.read_bytes())
-            make(net, GaussianDP(1.0), steps=6).fit(*images, ledger=ledger, checkpoint=copy)
+            make(net, GaussianDP(1.0), steps=6).fit(
+                *images, ledger=ledger, checkpoint=copy
+            )
 
-    with overheard() as heard, pytest.raises(LedgerError, match="step 3 of the training that release 1 of 'images'"):
-        make(net, GaussianDP(1.0), steps=6).fit(*images, ledger=ledger, checkpoint=path, progress=other)
+    with (
+        overheard() as heard,
+        pytest.raises(
+            LedgerError, match="step 3 of the training that release 1 of 'images'"
+        ),
+    ):
+        make(net, GaussianDP(1.0), steps=6).fit(
+            *images, ledger=ledger, checkpoint=path, progress=other
+        )
     assert (len(heard), len(ledger.releases())) == (6, 1)
 
 
-def test_a_charge_of_that_number_in_another_ledger_pays_for_nothing(net, images, tmp_path):
+def test_a_charge_of_that_number_in_another_ledger_pays_for_nothing(
+    net, images, tmp_path
+):
     def stop(step):
         raise Killed
 
     path, one, two = (tmp_path / name for name in ("run.ckpt", "one.db", "two.db"))
     first = Ledger(one, "images", GaussianDP(10.0))
     with pytest.raises(Killed):
-        make(net, GaussianDP(1.0)).fit(*images, ledger=first, checkpoint=path, progress=stop)
+        make(net, GaussianDP(1.0)).fit(
+            *images, ledger=first, checkpoint=path, progress=stop
+        )
     other = Ledger(two, "images", GaussianDP(10.0))
-    other.charge(make(net, GaussianDP(0.1)).plan((1, 6, 6)).guarantee)  # release 1, unfinished, and cheap
+    other.charge(
+        make(net, GaussianDP(0.1)).plan((1, 6, 6)).guarantee
+    )  # release 1, unfinished, and cheap
     make(net, GaussianDP(1.0)).fit(*images, ledger=other, checkpoint=path)
-    assert [release["cost"]["mu"] > 0.9 for release in other.releases()] == [False, True]
+    assert [release["cost"]["mu"] > 0.9 for release in other.releases()] == [
+        False,
+        True,
+    ]
 
 
 def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_does(net, images, tmp_path):
@@ -490,23 +616,33 @@ def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_does(net, images, tm
 
 def test_a_run_that_goes_on_is_charged_once(net, images, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
-    path, copy = tmp_path / "run.ckpt", tmp_path / "copy.ckpt"
+    path = tmp_path / "run.ckpt"
+    copy = tmp_path / "copy.ckpt"
 
     def stop(step):
         raise Killed
 
     with pytest.raises(Killed) as caught:
-        make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path, progress=stop)
+        make(net, GaussianDP(1.0)).fit(
+            *images, ledger=ledger, checkpoint=path, progress=stop
+        )
     assert caught.value.__notes__ == ["The ledger keeps the charge: images, release 1."]
     copy.write_bytes(path.read_bytes())
     make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path)
     assert len(ledger.releases()) == 1
     with overheard() as heard:
-        make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path)  # it has ended
+        make(net, GaussianDP(1.0)).fit(
+            *images, ledger=ledger, checkpoint=path
+        )  # it has ended
     assert (len(heard), len(ledger.releases())) == (0, 1)
     # A second run from a copy would draw again.
     before = copy.read_bytes()
-    with overheard() as heard, pytest.raises(InputError, match="knows of 3 steps of this run, and the checkpoint of 1"):
+    with (
+        overheard() as heard,
+        pytest.raises(
+            InputError, match="knows of 3 steps of this run, and the checkpoint of 1"
+        ),
+    ):
         make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=copy)
     assert (len(heard), len(ledger.releases())) == (0, 1)
     assert copy.read_bytes() == before
@@ -518,8 +654,13 @@ def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
     for name, value in {"clip": 2.0, "precision": "bfloat16"}.items():
         with pytest.raises(ParameterError, match=f"with another {name}; repeat"):
             make(net, **{name: value}).fit(*images, checkpoint=path)
-    with pytest.raises(ParameterError, match="another batch_size, another head_learning_rate, another learning"):
-        make(net, batch_size=41.0, sparsity=0.3, learning_rate=0.2).fit(*images, checkpoint=path)
+    with pytest.raises(
+        ParameterError,
+        match="another batch_size, another head_learning_rate, another learning",
+    ):
+        make(net, batch_size=41.0, sparsity=0.3, learning_rate=0.2).fit(
+            *images, checkpoint=path
+        )
     with torch.no_grad():
         net[0].weight[0, 0, 0, 0] += 1e-3
     with pytest.raises(ParameterError, match="another module"):
@@ -533,7 +674,10 @@ def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
 
 def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
     path = tmp_path / "run.ckpt"
-    with Checkpoint(path, {}).held(), pytest.raises(InputError, match="another run holds"):
+    with (
+        Checkpoint(path, {}).held(),
+        pytest.raises(InputError, match="another run holds"),
+    ):
         make(net).fit(*images, checkpoint=path)
 
 
@@ -563,28 +707,44 @@ def test_weights_must_be_those_of_the_module(net):
         with pytest.raises(ParameterError, match="selection"):
             Trainer(net, selection, NO_NOISE, steps=1, batch_size=1.0).plan((1, 6, 6))
     bad = ([3, 3], [-1, 2], [3, 60], [5, 2], [1.0, 2.0], [True] * 60, [[1, 2]], [])
-    for places in (*(np.array(places) for places in bad), [1, 2], np.array([], np.int64), np.array([3, 60])):
-        with pytest.raises(ParameterError, match="selection must give None or flat positions"):
-            Trainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0).plan((1, 6, 6))
+    for places in (
+        *(np.array(places) for places in bad),
+        [1, 2],
+        np.array([], np.int64),
+        np.array([3, 60]),
+    ):
+        with pytest.raises(
+            ParameterError, match="selection must give None or flat positions"
+        ):
+            Trainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0).plan(
+                (1, 6, 6)
+            )
     with pytest.raises(ParameterError, match="budget"):
         Trainer(net, {"8.weight": None}, 1.0, steps=1, batch_size=1.0).plan((1, 6, 6))
 
 
-def test_arrays_that_torch_does_not_take_are_read_or_refused_before_the_charge(net, images, tmp_path):
+def test_arrays_that_torch_does_not_take_are_read_or_refused_before_the_charge(
+    net, images, tmp_path
+):
     X, y = images
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
     with pytest.raises(InputError, match="array of numbers"):
         make(net, GaussianDP(1.0)).fit(X.astype(np.longdouble), y, ledger=ledger)
     assert not ledger.releases()
     swapped = make(net).fit(X.astype(X.dtype.newbyteorder("S")), y)
-    assert np.allclose(flat(swapped.module_), flat(make(net).fit(X, y).module_), atol=1e-5)
+    assert np.allclose(
+        flat(swapped.module_), flat(make(net).fit(X, y).module_), atol=1e-5
+    )
 
 
 def test_numbers_of_numpy_are_parameters(net, images, tmp_path):
-    path, numbers = tmp_path / "run.ckpt", {"batch_size": np.int64(40), "clip": np.float32(1), "steps": np.int32(3)}
+    path = tmp_path / "run.ckpt"
+    numbers = {"batch_size": np.int64(40), "clip": np.float32(1), "steps": np.int32(3)}
     make(net, **numbers, learning_rate=np.float64(0.1)).fit(*images, checkpoint=path)
     with overheard() as heard:
-        make(net, batch_size=40, clip=1.0, learning_rate=0.1).fit(*images, checkpoint=path)
+        make(net, batch_size=40, clip=1.0, learning_rate=0.1).fit(
+            *images, checkpoint=path
+        )
     assert not heard
 
 

@@ -38,7 +38,9 @@ class TinyImages:
 
     def prepare(self, item):
         assert item.mode == "RGB"
-        return np.asarray(item.resize((2, 2), Image.Resampling.BOX), np.float32).reshape(-1)
+        return np.asarray(
+            item.resize((2, 2), Image.Resampling.BOX), np.float32
+        ).reshape(-1)
 
     def encode_prepared(self, batch, progress=None):
         if progress is not None:
@@ -72,7 +74,9 @@ class TinyTexts:
 
 def image_bytes(seed=0, size=(8, 6), kind="PNG", mode="RGB", **options):
     """Return an encoded image of random pixels."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    pixels = np.random.default_rng(seed).integers(
+        0, 256, (size[1], size[0], 3), np.uint8
+    )
     buffer = io.BytesIO()
     Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
     return buffer.getvalue()
@@ -92,7 +96,9 @@ def texts():
 def run(tmp_path):
     """Embed a source and return what came out: the table, the report, the columns of the shards in order."""
 
-    def embedded(path, encoder, *, out="table", kind="auto", columns=None, labels=None, **options):
+    def embedded(
+        path, encoder, *, out="table", kind="auto", columns=None, labels=None, **options
+    ):
         source = open_source(path, kind=kind, columns=columns, labels=labels)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -104,8 +110,14 @@ def run(tmp_path):
 
 def outcome(done):
     files = sorted(done.table.glob("*.parquet"))
-    columns = pa.concat_tables([pq.read_table(file) for file in files]).drop_columns("x").to_pydict()
-    notice, *left_out, totals = [json.loads(line) for line in done.report.read_text().splitlines()]
+    columns = (
+        pa.concat_tables([pq.read_table(file) for file in files])
+        .drop_columns("x")
+        .to_pydict()
+    )
+    notice, *left_out, totals = [
+        json.loads(line) for line in done.report.read_text().splitlines()
+    ]
     return SimpleNamespace(
         done=done,
         files=files,

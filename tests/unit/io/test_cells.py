@@ -28,7 +28,9 @@ def write_sheets(path, **sheets):
     """Write a workbook; a cell that begins with = is a formula, and a pair a formula with its value."""
     xlsxwriter = pytest.importorskip("xlsxwriter")
     pytest.importorskip("python_calamine")
-    with xlsxwriter.Workbook(path, {"default_date_format": "yyyy-mm-dd", "strings_to_numbers": False}) as book:
+    with xlsxwriter.Workbook(
+        path, {"default_date_format": "yyyy-mm-dd", "strings_to_numbers": False}
+    ) as book:
         for name, rows in sheets.items():
             sheet = book.add_worksheet(name)
             for number, row in enumerate(rows):
@@ -46,7 +48,10 @@ def write_database(path, rows, columns="id, text, label, who"):
     path.unlink(missing_ok=True)
     with sqlite3.connect(path) as connection:
         connection.execute(f"create table notes({columns})")
-        connection.executemany(f"insert into notes values ({', '.join('?' * len(columns.split(',')))})", rows)
+        connection.executemany(
+            f"insert into notes values ({', '.join('?' * len(columns.split(',')))})",
+            rows,
+        )
     connection.close()
     return str(path)
 
@@ -64,15 +69,35 @@ def outcomes(source):
 
 
 def facts(source):
-    return [(record.id, record.reference, record.label, record.person) for record in source]
+    return [
+        (record.id, record.reference, record.label, record.person) for record in source
+    ]
 
 
 def test_a_cell_is_the_text_that_it_shows():
     day = datetime.datetime(2024, 1, 31)
     for cell, text in (
-        *((1.0, "1"), (-0.0, "0"), (1.5, "1.5"), (1e17, "1" + "0" * 17), (2**70, str(2**70)), (True, "TRUE")),
-        *((False, "FALSE"), (None, ""), (float("nan"), ""), (float("inf"), "inf"), (day.date(), "2024-01-31")),
-        *((day, "2024-01-31 00:00:00"), (b"\xc3\xbc", "ü"), (memoryview(b"\xff"), "\udcff"), ("#N/A", "#N/A")),
+        *(
+            (1.0, "1"),
+            (-0.0, "0"),
+            (1.5, "1.5"),
+            (1e17, "1" + "0" * 17),
+            (2**70, str(2**70)),
+            (True, "TRUE"),
+        ),
+        *(
+            (False, "FALSE"),
+            (None, ""),
+            (float("nan"), ""),
+            (float("inf"), "inf"),
+            (day.date(), "2024-01-31"),
+        ),
+        *(
+            (day, "2024-01-31 00:00:00"),
+            (b"\xc3\xbc", "ü"),
+            (memoryview(b"\xff"), "\udcff"),
+            ("#N/A", "#N/A"),
+        ),
     ):
         assert as_text(cell) == text
 
@@ -125,51 +150,93 @@ def test_a_table_may_begin_anywhere_and_merged_cells_hold_one_value(folder):
     ]
 
 
-odd_cells = st.none() | st.text('#N/A"\n\t;,x', max_size=6) | st.floats(allow_nan=False, allow_infinity=False)
-odd_cells |= st.booleans() | st.datetimes(datetime.datetime(1990, 1, 1), datetime.datetime(2090, 1, 1))
-odd_rows = st.tuples(odd_cells, odd_cells, odd_cells).filter(lambda row: any(as_text(cell) for cell in row))
+odd_cells = (
+    st.none()
+    | st.text('#N/A"\n\t;,x', max_size=6)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+odd_cells |= st.booleans() | st.datetimes(
+    datetime.datetime(1990, 1, 1), datetime.datetime(2090, 1, 1)
+)
+odd_rows = st.tuples(odd_cells, odd_cells, odd_cells).filter(
+    lambda row: any(as_text(cell) for cell in row)
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(odd_rows, max_size=4), st.integers(0, 4), odd_rows)
 def test_a_row_costs_no_other(folder, others, place, row):
-    place, columns = min(place, len(others)), Columns(person="who")
+    place = min(place, len(others))
+    columns = Columns(person="who")
     header = ("text", "label", "who")
-    each = {"with": [*others[:place], row, *others[place:]], "without": others, "alone": [row]}
+    each = {
+        "with": [*others[:place], row, *others[place:]],
+        "without": others,
+        "alone": [row],
+    }
     found = {}
     for name, rows in each.items():
         path = write_sheets(folder / "odd.xlsx", Sheet=[header, *rows])
         found[name] = outcomes(open_source(path, columns=columns))
-    assert found["with"] == found["without"][:place] + found["alone"] + found["without"][place:]
+    assert (
+        found["with"]
+        == found["without"][:place] + found["alone"] + found["without"][place:]
+    )
     for name, rows in each.items():
-        as_they_are = [[one.isoformat() if hasattr(one, "year") else one for one in row] for row in rows]
+        as_they_are = [
+            [one.isoformat() if hasattr(one, "year") else one for one in row]
+            for row in rows
+        ]
         path = write_database(folder / "odd.db", as_they_are, "text, label, who")
-        found[name] = outcomes(open_source(path, sql="select * from notes order by rowid", columns=columns))
-    assert found["with"] == found["without"][:place] + found["alone"] + found["without"][place:]
+        found[name] = outcomes(
+            open_source(path, sql="select * from notes order by rowid", columns=columns)
+        )
+    assert (
+        found["with"]
+        == found["without"][:place] + found["alone"] + found["without"][place:]
+    )
 
 
 def test_a_time_that_python_does_not_have_costs_no_other_row(folder, tmp_path):
     xlsxwriter = pytest.importorskip("xlsxwriter")
-    rows = [["text", "label"], ["one", "a"], [5e9, "a"], ["two", "b"], [-1e300, "a"], ["three", "a"]]
+    rows = [
+        ["text", "label"],
+        ["one", "a"],
+        [5e9, "a"],
+        ["two", "b"],
+        [-1e300, "a"],
+        ["three", "a"],
+    ]
     with xlsxwriter.Workbook(folder / "time.xlsx") as book:
-        sheet, formats = book.add_worksheet(), {5e9: "[h]:mm", -1e300: "yyyy-mm-dd"}
+        sheet = book.add_worksheet()
+        formats = {5e9: "[h]:mm", -1e300: "yyyy-mm-dd"}
         for number, (cell, label) in enumerate(rows):
-            kind = book.add_format({"num_format": formats[cell]}) if cell in formats else None
+            kind = (
+                book.add_format({"num_format": formats[cell]})
+                if cell in formats
+                else None
+            )
             sheet.write(number, 0, cell, kind)
             sheet.write(number, 1, label)
     found = outcomes(open_source(folder / "time.xlsx"))
     assert [content for _, content, _, _ in found[::2]] == ["one", "two", "three"]
-    assert {content for _, content, _, _ in found[1::2]} == {"one of its cells cannot be read"}
+    assert {content for _, content, _, _ in found[1::2]} == {
+        "one of its cells cannot be read"
+    }
     split_file(folder / "time.xlsx", tmp_path / "a.csv", tmp_path / "b.csv", 0.5)
-    assert sum(len(outcomes(open_source(tmp_path / f"{name}.csv"))) for name in "ab") == 5
+    assert (
+        sum(len(outcomes(open_source(tmp_path / f"{name}.csv"))) for name in "ab") == 5
+    )
 
 
 def test_a_damaged_workbook_is_one_error_without_a_value(folder):
     content = write_sheets(folder / "w.xlsx", S=[["text"], [SECRET]]).read_bytes()
     rng = np.random.default_rng(0)
     for place in rng.integers(0, len(content), 60):
-        (folder / "d.xlsx").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        (folder / "d.xlsx").write_bytes(
+            content[:place] + b"\xff" + content[place + 1 :]
+        )
         try:
             list(open_source(folder / "d.xlsx"))
             message = ""
@@ -187,7 +254,10 @@ def test_what_does_not_fit_a_workbook_is_refused(folder):
     with pytest.raises(InputError, match="see its first line") as caught:
         open_source(path)
     assert SECRET not in str(caught.value)
-    with pytest.raises(InputError, match=r"^sheet must be a sheet of .*; got 'B'; there are 'A', 'Empty'"):
+    with pytest.raises(
+        InputError,
+        match=r"^sheet must be a sheet of .*; got 'B'; there are 'A', 'Empty'",
+    ):
         open_source(path, sheet="B")
     with pytest.raises(InputError, match=r"sheet 'Empty' of .* is empty"):
         open_source(path, sheet="Empty")
@@ -199,17 +269,31 @@ def test_what_does_not_fit_a_workbook_is_refused(folder):
 
 
 NOTES = [
-    *((1, "one", 1.0, "ann"), (2, "two %x :y", "b", 17), (3, None, "b", None), (4, b"\xff", "b", b"bo")),
+    *(
+        (1, "one", 1.0, "ann"),
+        (2, "two %x :y", "b", 17),
+        (3, None, "b", None),
+        (4, b"\xff", "b", b"bo"),
+    ),
     *((5, "five", None, b"\xff"),),
 ]
 
 
 def test_a_query_is_a_source(folder, run, texts, tmp_path):
     path = write_database(folder / "n.sqlite", NOTES)
-    source = open_source(path, sql="select * from notes where text <> '%:z' or text is null order by id")
-    assert outcomes(source)[:2] == [("1", "one", "one", None), ("b", "two %x :y", "two %x :y", None)]
+    source = open_source(
+        path, sql="select * from notes where text <> '%:z' or text is null order by id"
+    )
+    assert outcomes(source)[:2] == [
+        ("1", "one", "one", None),
+        ("b", "two %x :y", "two %x :y", None),
+    ]
     assert source.count() == 5
-    persons = open_source(f"sqlite:///{path}", sql="select * from notes", columns=Columns(id="id", person="who"))
+    persons = open_source(
+        f"sqlite:///{path}",
+        sql="select * from notes",
+        columns=Columns(id="id", person="who"),
+    )
     assert facts(persons) == [
         ("1", "row 1", "1", "ann"),
         ("2", "row 2", "b", "17"),
@@ -234,7 +318,9 @@ def test_an_order_in_a_text_a_name_or_a_comment_is_none(words):
 
 def test_a_query_needs_an_order_and_changes_nothing(folder):
     path = write_database(folder / "o.db", NOTES)
-    with pytest.raises(ParameterError, match=r"^sql must say in which order the rows come"):
+    with pytest.raises(
+        ParameterError, match=r"^sql must say in which order the rows come"
+    ):
         open_source(path, sql="select text from notes")
     for sql in ("delete from notes", "delete from notes returning text, id"):
         with pytest.raises(InputError, match=r"^sql must be a query that"):
@@ -251,14 +337,19 @@ def test_no_message_shows_a_password_a_query_or_a_value(folder):
         (f"select text, '{SECRET}' from nowhere order by 1", path),
         ("select text, abs(-9223372036854775807 - id) from notes order by 1", path),
         (f"select '{SECRET}' order by", f"nosuch://user:{SECRET}@host/name"),
-        (f"select '{SECRET}' order by", f"postgresql://user:{SECRET}@localhost:1/name?password={SECRET}"),
+        (
+            f"select '{SECRET}' order by",
+            f"postgresql://user:{SECRET}@localhost:1/name?password={SECRET}",
+        ),
         ("select 1 order by 1", SECRET),
     ):
         with pytest.raises((InputError, ParameterError, MissingExtra)) as caught:
             open_source(database, sql=sql)
         assert SECRET not in str(caught.value)
         assert caught.value.__context__ is None
-    source = open_source(path, sql=f"select text, '{SECRET}' as label from notes order by 1")
+    source = open_source(
+        path, sql=f"select text, '{SECRET}' as label from notes order by 1"
+    )
     assert SECRET not in json.dumps(source.parameters)
 
 
@@ -269,29 +360,47 @@ def test_duckdb(folder):
         connection.execute(
             "create table notes as select 1 as id, 'one' as text, true as label, date '2024-01-31' as who"
         )
-    source = open_source(str(path), sql="select * from notes order by id", columns=Columns(person="who"))
+    source = open_source(
+        str(path), sql="select * from notes order by id", columns=Columns(person="who")
+    )
     assert facts(source) == [("1", "row 1", "TRUE", "2024-01-31")]
-    assert facts(open_source(f"duckdb:///{path}", sql="from notes order by id")) == [("1", "row 1", "TRUE", None)]
+    assert facts(open_source(f"duckdb:///{path}", sql="from notes order by id")) == [
+        ("1", "row 1", "TRUE", None)
+    ]
     with pytest.raises(InputError, match="got BinderException"):
         open_source(str(path), sql=f"select {SECRET[:4]} from notes order by 1")
 
 
-def test_an_interrupted_embedding_of_a_query_continues_on_the_same_rows_only(folder, texts, tmp_path):
+def test_an_interrupted_embedding_of_a_query_continues_on_the_same_rows_only(
+    folder, texts, tmp_path
+):
     from dppl.io import embed
 
     rows = [(place, f"text {place}", "a", "b") for place in range(9)]
-    path, sql = write_database(folder / "i.db", rows), "select * from notes order by id"
+    path = write_database(folder / "i.db", rows)
+    sql = "select * from notes order by id"
     embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4)
-    assert not embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4).is_new
+    assert not embed(
+        open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4
+    ).is_new
     write_database(folder / "i.db", [*rows[:-1], (8, "another", "a", "b")])
     with pytest.raises(InputError, match="the source has changed"):
         embed(open_source(path, sql=sql), texts, tmp_path / "table", shard_rows=4)
     with pytest.raises(ParameterError, match="begun with another source"):
-        embed(open_source(path, sql=f"{sql} desc"), texts, tmp_path / "table", shard_rows=4)
+        embed(
+            open_source(path, sql=f"{sql} desc"),
+            texts,
+            tmp_path / "table",
+            shard_rows=4,
+        )
 
 
 def test_keys_of_folders_are_columns(tmp_path, run, texts):
-    for ward, label, text in (("a%2Fb", "1", "one"), ("10", "2", "two"), ("9", "__HIVE_DEFAULT_PARTITION__", "three")):
+    for ward, label, text in (
+        ("a%2Fb", "1", "one"),
+        ("10", "2", "two"),
+        ("9", "__HIVE_DEFAULT_PARTITION__", "three"),
+    ):
         part = tmp_path / "parts" / f"ward={ward}" / f"label={label}"
         part.mkdir(parents=True)
         pq.write_table(pa.table({"text": [text, None]}), part / "0.parquet")
@@ -300,11 +409,26 @@ def test_keys_of_folders_are_columns(tmp_path, run, texts):
     assert (found.ids, found.labels) == (["1", "3", "5"], [None, "2", "1"])
     assert found.columns["person"] == ["9", "10", "a/b"]
     assert found.reasons == {f"row {row}": "it is missing" for row in (2, 4, 6)}
-    split_file(path, tmp_path / "a.parquet", tmp_path / "b.parquet", 0.5, groups="ward", key="k")
+    split_file(
+        path,
+        tmp_path / "a.parquet",
+        tmp_path / "b.parquet",
+        0.5,
+        groups="ward",
+        key="k",
+    )
     parts = [pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in "ab"]
-    assert sorted(row["text"] or "" for part in parts for row in part) == ["", "", "", "one", "three", "two"]
+    assert sorted(row["text"] or "" for part in parts for row in part) == [
+        "",
+        "",
+        "",
+        "one",
+        "three",
+        "two",
+    ]
     assert not {row["ward"] for row in parts[0]} & {row["ward"] for row in parts[1]}
-    # What is wrong with one file is said of the folder: its path holds a label and an id.
+    # What is wrong with one file is said of the folder: its path holds a label and an
+    # id.
     (path / "ward=a%2Fb" / "label=1" / "0.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match="must be a Parquet file") as caught:
         open_source(path)
@@ -325,8 +449,15 @@ def test_keys_that_are_no_utf_8_are_not_one_person(tmp_path):
         (None, "its person id is not UTF-8"),
         ("b", b"one"),
     ]
-    split_file(path, tmp_path / "a.parquet", tmp_path / "b.parquet", 0.5, groups="who", key="k")
-    parts = [pq.read_table(tmp_path / f"{name}.parquet")["who"].cast(pa.large_binary()).to_pylist() for name in "ab"]
+    split_file(
+        path, tmp_path / "a.parquet", tmp_path / "b.parquet", 0.5, groups="who", key="k"
+    )
+    parts = [
+        pq.read_table(tmp_path / f"{name}.parquet")["who"]
+        .cast(pa.large_binary())
+        .to_pylist()
+        for name in "ab"
+    ]
     assert sorted(parts[0] + parts[1]) == [b"b", b"\xfe", b"\xff"]
 
 
@@ -334,10 +465,17 @@ def test_workbooks_and_queries_are_split_into_csv(folder, tmp_path):
     rows = [[f"te;xt\r\n{place}", place % 2, place // 4] for place in range(40)]
     path = write_sheets(folder / "split.xlsx", Sheet=[["text", "label", "who"], *rows])
     database = write_database(folder / "split.db", rows, "text, label, who")
-    outs = [[tmp_path / f"{name}{part}.csv" for part in range(2)] for name in ("sheet", "sql")]
+    outs = [
+        [tmp_path / f"{name}{part}.csv" for part in range(2)]
+        for name in ("sheet", "sql")
+    ]
     split_file(path, *outs[0], 0.5, groups="who", key="secret")
-    split_file(database, *outs[1], 0.5, groups="who", key="secret", sql="select * from notes")
-    assert [out.read_bytes() for out in outs[0]] == [out.read_bytes() for out in outs[1]]
+    split_file(
+        database, *outs[1], 0.5, groups="who", key="secret", sql="select * from notes"
+    )
+    assert [out.read_bytes() for out in outs[0]] == [
+        out.read_bytes() for out in outs[1]
+    ]
     columns = Columns(person="who")
     train, test = (outcomes(open_source(out, columns=columns)) for out in outs[0])
     assert not {person for *_, person in train} & {person for *_, person in test}
@@ -352,17 +490,28 @@ def test_workbooks_and_queries_are_split_into_csv(folder, tmp_path):
 def test_without_the_reader_the_extra_is_named(folder, monkeypatch):
     (folder / "x.ods").write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, "python_calamine", None)
-    with pytest.raises(MissingExtra, match=r"this needs python-calamine; install it .*\[excel\]"):
+    with pytest.raises(
+        MissingExtra, match=r"this needs python-calamine; install it .*\[excel\]"
+    ):
         open_source(folder / "x.ods")
 
 
 def test_a_cell_that_a_driver_cannot_read_stops_no_other(folder):
-    path = write_database(folder / "odd.db", [(1, "one", "a", "b"), (2, "two", "a", "b")])
+    path = write_database(
+        folder / "odd.db", [(1, "one", "a", "b"), (2, "two", "a", "b")]
+    )
     with sqlite3.connect(path) as connection:
-        connection.execute("update notes set text = cast(x'6162ff' as text) where id = 2")
+        connection.execute(
+            "update notes set text = cast(x'6162ff' as text) where id = 2"
+        )
     connection.close()
     first, odd = outcomes(open_source(path, sql="select * from notes order by id"))
-    assert first == outcomes(open_source(path, sql="select * from notes where id = 1 order by id"))[0]
+    assert (
+        first
+        == outcomes(
+            open_source(path, sql="select * from notes where id = 1 order by id")
+        )[0]
+    )
     assert odd != first
 
 
@@ -376,4 +525,7 @@ def test_a_date_that_python_does_not_have_is_the_text_that_it_shows():
     _show_odd_cells(connection, "postgresql+psycopg")
     oid = psycopg.adapters.types["date"].oid
     loader = connection.adapters.get_loader(oid, psycopg.pq.Format.TEXT)(oid)
-    assert [as_text(loader.load(cell)) for cell in (b"2024-01-31", b"infinity")] == ["2024-01-31", "infinity"]
+    assert [as_text(loader.load(cell)) for cell in (b"2024-01-31", b"infinity")] == [
+        "2024-01-31",
+        "infinity",
+    ]

@@ -26,12 +26,17 @@ def texts_of(seed):
 
 def write_csv(folder, seed):
     with (folder / "t.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["text", "label"], *zip(texts_of(seed), LABELS, strict=True)])
+        csv.writer(file).writerows(
+            [["text", "label"], *zip(texts_of(seed), LABELS, strict=True)]
+        )
     return folder / "t.csv", {}
 
 
 def write_jsonl(folder, seed):
-    lines = [json.dumps({"text": text, "label": label}) for text, label in zip(texts_of(seed), LABELS, strict=True)]
+    lines = [
+        json.dumps({"text": text, "label": label})
+        for text, label in zip(texts_of(seed), LABELS, strict=True)
+    ]
     (folder / "t.jsonl").write_text("\n".join(lines))
     return folder / "t.jsonl", {}
 
@@ -62,7 +67,10 @@ def write_parquet(folder, seed):
     for place in range(2):
         path = folder / "shards" / f"{place}.parquet"
         half = slice(place * N // 2, (place + 1) * N // 2)
-        pq.write_table(pa.table({"text": texts_of(seed * place)[half], "label": LABELS[half]}), path)
+        pq.write_table(
+            pa.table({"text": texts_of(seed * place)[half], "label": LABELS[half]}),
+            path,
+        )
         os.utime(path, (0, seed * place))
     return folder / "shards", {}
 
@@ -80,7 +88,9 @@ WRITERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("kind", WRITERS)
-def test_other_content_of_the_same_ids_and_labels_is_noticed(kind, finished, run, tmp_path):
+def test_other_content_of_the_same_ids_and_labels_is_noticed(
+    kind, finished, run, tmp_path
+):
     write, encoder = WRITERS[kind]
     (tmp_path / "source").mkdir()
     path, options = write(tmp_path / "source", 1)
@@ -130,9 +140,13 @@ def report(tmp_path):
 
 
 @pytest.mark.parametrize("rest", ["whole", "torn", "empty"])
-def test_a_report_of_a_table_that_is_gone_is_replaced_by_a_new_file(rest, lines, run, texts, report):
+def test_a_report_of_a_table_that_is_gone_is_replaced_by_a_new_file(
+    rest, lines, run, texts, report
+):
     notice = json.dumps({"notice": NOTICE}).encode() + b"\n"
-    report.write_bytes({"whole": notice + FOREIGN, "torn": notice[:20], "empty": b""}[rest])
+    report.write_bytes(
+        {"whole": notice + FOREIGN, "torn": notice[:20], "empty": b""}[rest]
+    )
     report.chmod(0o644)
     with report.open("rb") as old:
         found = run(lines, texts)
@@ -173,7 +187,8 @@ def test_nothing_else_is_written_over(put, begun, lines, run, texts, report, tmp
     content = target and target.read_bytes()
     names = sorted(tmp_path.rglob("*"))
     with pytest.raises(
-        ParameterError, match=r"table\.report\.jsonl is in the way .*; move it away, or choose another folder"
+        ParameterError,
+        match=r"table\.report\.jsonl is in the way .*; move it away, or choose another folder",
     ):
         run(lines, texts, shard_rows=4)
     assert sorted(tmp_path.rglob("*")) == names

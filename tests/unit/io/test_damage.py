@@ -28,15 +28,26 @@ def png(width, height, data):
 
     def chunk(kind, content):
         body = kind + content
-        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+        return (
+            struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(data))
+        + chunk(b"IEND", b"")
+    )
 
 
 def flipped(content):
     """Return a file with a wrong byte in the middle of its pixels."""
-    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 0xFF]) + content[len(content) // 2 + 1 :]
+    return (
+        content[: len(content) // 2]
+        + bytes([content[len(content) // 2] ^ 0xFF])
+        + content[len(content) // 2 + 1 :]
+    )
 
 
 def written(content):
@@ -45,17 +56,38 @@ def written(content):
 
 KINDS = {
     "an empty file": (written(lambda seed: b""), "it is empty"),
-    "a text": (written(lambda seed: b"no image, but a line of text\n" * (seed + 1)), NO_IMAGE),
-    "random bytes": (written(lambda seed: np.random.default_rng(seed).bytes(500)), NO_IMAGE),
-    "a program in PostScript": (written(lambda seed: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"), NO_IMAGE),
-    "a truncated JPEG": (written(lambda seed: image_bytes(seed, (64, 64), "JPEG")[: 600 + seed]), DAMAGED),
-    "a truncated PNG": (written(lambda seed: image_bytes(seed, (64, 64))[: 600 + seed]), DAMAGED),
-    "a PNG with a wrong byte": (written(lambda seed: flipped(image_bytes(seed, (64, 64)))), DAMAGED),
+    "a text": (
+        written(lambda seed: b"no image, but a line of text\n" * (seed + 1)),
+        NO_IMAGE,
+    ),
+    "random bytes": (
+        written(lambda seed: np.random.default_rng(seed).bytes(500)),
+        NO_IMAGE,
+    ),
+    "a program in PostScript": (
+        written(lambda seed: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+        NO_IMAGE,
+    ),
+    "a truncated JPEG": (
+        written(lambda seed: image_bytes(seed, (64, 64), "JPEG")[: 600 + seed]),
+        DAMAGED,
+    ),
+    "a truncated PNG": (
+        written(lambda seed: image_bytes(seed, (64, 64))[: 600 + seed]),
+        DAMAGED,
+    ),
+    "a PNG with a wrong byte": (
+        written(lambda seed: flipped(image_bytes(seed, (64, 64)))),
+        DAMAGED,
+    ),
     "a decompression bomb": (
         written(lambda seed: png(20_000 + seed, 20_000, bytes(100))),
         f"it has more than {MOST_PIXELS} pixels",
     ),
-    "a loop of links": (lambda path, seed: os.symlink(path.name, path), "it is a loop of symbolic links"),
+    "a loop of links": (
+        lambda path, seed: os.symlink(path.name, path),
+        "it is a loop of symbolic links",
+    ),
     "a pipe": (lambda path, seed: os.mkfifo(path), "it is not a regular file"),
 }
 
@@ -95,7 +127,9 @@ def test_fifty_damaged_files_of_ten_kinds_cost_no_other(mixed, run, images):
 
 def test_strict_stops_at_the_first_and_lists_it(mixed, run, images, tmp_path):
     folder, damaged = mixed
-    with pytest.raises(InputError, match=r"^unusable .* see .*table\.report\.jsonl") as error:
+    with pytest.raises(
+        InputError, match=r"^unusable .* see .*table\.report\.jsonl"
+    ) as error:
         run(folder, images, unusable="stop")
     first = min(damaged)
     assert first not in str(error.value)
@@ -103,10 +137,16 @@ def test_strict_stops_at_the_first_and_lists_it(mixed, run, images, tmp_path):
     for name in damaged:
         (folder / name).unlink()
     # Mended, the same command goes on.
-    assert run(folder, images, unusable="stop").totals == {"records": 60, "embedded": 60, "left_out": {}}
+    assert run(folder, images, unusable="stop").totals == {
+        "records": 60,
+        "embedded": 60,
+        "left_out": {},
+    }
 
 
-def test_strict_refuses_a_table_from_which_records_were_left_out_before(mixed, run, images):
+def test_strict_refuses_a_table_from_which_records_were_left_out_before(
+    mixed, run, images
+):
     folder, _ = mixed
     run(folder, images)
     with pytest.raises(InputError, match=r"^unusable "):
@@ -132,9 +172,14 @@ def saved(image, kind="PNG", **options):
 
 def test_libtiff_is_silent_while_images_are_decoded(capfd):
     """It writes to the standard error of the process, past Python."""
-    damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
+    damaged = flipped(
+        image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate")
+    )
     for kept_quiet in (True, False, True):
-        with quiet() if kept_quiet else nullcontext(), pytest.raises(BadRecord, match="damaged"):
+        with (
+            quiet() if kept_quiet else nullcontext(),
+            pytest.raises(BadRecord, match="damaged"),
+        ):
             decode(damaged, "image")
         # Once more without, to see that there is something to silence.
         assert bool(capfd.readouterr().err) == (not kept_quiet)
@@ -142,10 +187,14 @@ def test_libtiff_is_silent_while_images_are_decoded(capfd):
 
 def test_the_last_to_leave_undoes_the_silence(capfd):
     """Whichever of two threads came first."""
-    damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
+    damaged = flipped(
+        image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate")
+    )
     log = logging.getLogger("PIL")
-    before, filters = log.level, list(warnings.filters)
-    first, second = quiet(), quiet()
+    before = log.level
+    filters = list(warnings.filters)
+    first = quiet()
+    second = quiet()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -180,12 +229,16 @@ def test_an_image_is_turned_upright(pixels):
 
 def test_exif_that_cannot_be_read_turns_nothing(pixels):
     image = Image.fromarray(np.arange(36, dtype=np.uint8).reshape(2, 6, 3) * 7)
-    np.testing.assert_array_equal(pixels(saved(image, exif=b"Exif\0\0broken")), np.asarray(image))
+    np.testing.assert_array_equal(
+        pixels(saved(image, exif=b"Exif\0\0broken")), np.asarray(image)
+    )
 
 
 def test_sixteen_bits_are_scaled_and_not_cut_off(pixels):
     grey = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
-    np.testing.assert_array_equal(pixels(saved(Image.fromarray(grey)))[:, :, 1], grey >> 8)
+    np.testing.assert_array_equal(
+        pixels(saved(Image.fromarray(grey)))[:, :, 1], grey >> 8
+    )
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "LA", "CMYK"])
@@ -200,11 +253,15 @@ def test_a_huge_file_is_refused_before_it_is_decoded(monkeypatch):
         decode(image_bytes(size=(64, 64)), "image")
 
 
-def test_what_an_encoder_says_of_an_input_stays_untold(tmp_path, run, images, monkeypatch):
+def test_what_an_encoder_says_of_an_input_stays_untold(
+    tmp_path, run, images, monkeypatch
+):
     def prepare(item):
         raise ValueError(f"private pixels {item}")
 
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "1.png").write_bytes(image_bytes())
     monkeypatch.setattr(images, "prepare", prepare)
-    assert run(tmp_path / "flat", images).reasons == {"1.png": "the encoder cannot prepare it"}
+    assert run(tmp_path / "flat", images).reasons == {
+        "1.png": "the encoder cannot prepare it"
+    }

@@ -31,16 +31,22 @@ def lines(tmp_path):
 
 def expected():
     encoder = TinyTexts()
-    return encoder.encode_prepared([encoder.prepare(f"text {number}") for number in range(N)])
+    return encoder.encode_prepared(
+        [encoder.prepare(f"text {number}") for number in range(N)]
+    )
 
 
 @pytest.mark.parametrize("rows", ["float16", "int8", "float32"])
 def test_the_rows_are_those_of_the_encoder_in_the_wanted_form(rows, lines, run, texts):
     found = run(lines, texts, rows=rows, shard_rows=20)
-    wanted = Lattice(8).transform(expected()) if rows == "int8" else expected().astype(rows)
+    wanted = (
+        Lattice(8).transform(expected()) if rows == "int8" else expected().astype(rows)
+    )
     np.testing.assert_array_equal(found.table.to_array(), wanted)
     assert found.table.dtype == rows
-    assert [file.name for file in found.files] == [f"part-00000{number}.parquet" for number in range(3)]
+    assert [file.name for file in found.files] == [
+        f"part-00000{number}.parquet" for number in range(3)
+    ]
     assert found.table.metadata["encoder"] == texts.fingerprint.text()
     assert found.table.metadata["decoder"] == "UTF-8"
 
@@ -49,7 +55,9 @@ def test_a_fit_takes_int8_rows_for_what_they_are(lines, run, texts):
     fitted = []
     for rows in ("float32", "int8"):
         table = run(lines, texts, rows=rows, out=rows).table
-        model = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=list("abc"), random_state=0).fit(table, table.y)
+        model = dppl.MeanPrototypes(
+            dppl.ZCDP(1.0), classes=list("abc"), random_state=0
+        ).fit(table, table.y)
         assert model.encoder_ == texts.fingerprint.text()
         fitted.append(model.prototypes_)
     np.testing.assert_array_equal(*fitted)
@@ -59,11 +67,18 @@ def test_a_fit_takes_int8_rows_for_what_they_are(lines, run, texts):
 def test_int8_rows_take_a_quarter_of_the_disk_space(tmp_path, run):
     rows = np.random.default_rng(0).normal(size=(4000, 384)).astype(np.float32)
     (tmp_path / "t.txt").write_text("\n".join(map(str, range(len(rows)))))
-    encoder = SimpleNamespace(modality="text", dimension=384, window=1000, fingerprint=TinyFingerprint("rows"))
+    encoder = SimpleNamespace(
+        modality="text", dimension=384, window=1000, fingerprint=TinyFingerprint("rows")
+    )
     encoder.prepare = lambda text: rows[int(text)]
     encoder.encode_prepared = lambda batch, progress: np.stack(batch)
     sizes = {
-        form: sum(len(content) for content in run(tmp_path / "t.txt", encoder, rows=form, out=form).bytes.values())
+        form: sum(
+            len(content)
+            for content in run(
+                tmp_path / "t.txt", encoder, rows=form, out=form
+            ).bytes.values()
+        )
         for form in ("int8", "float16", "float32")
     }
     assert 0.24 < sizes["int8"] / sizes["float32"] < 0.27
@@ -81,10 +96,14 @@ def test_arrow_reads_it(lines, run, texts):
 def test_duckdb_reads_it(rows, lines, run, texts):
     duckdb = pytest.importorskip("duckdb")
     done = run(lines, texts, rows=rows, shard_rows=20).done
-    query = f"SELECT id, y, x FROM '{done.table}/*.parquet' ORDER BY CAST(id AS INTEGER)"
+    query = (
+        f"SELECT id, y, x FROM '{done.table}/*.parquet' ORDER BY CAST(id AS INTEGER)"
+    )
     found = duckdb.sql(query).fetchall()
     assert [row[1] for row in found] == [("abc"[number % 3]) for number in range(N)]
-    np.testing.assert_array_equal(np.array([row[2] for row in found]), np.asarray(read_table(done.table)))
+    np.testing.assert_array_equal(
+        np.array([row[2] for row in found]), np.asarray(read_table(done.table))
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 5])
@@ -101,7 +120,9 @@ def test_a_record_is_left_out_or_embedded_for_itself_alone(lines, run):
     del content[5]
     lines.write_text("\n".join(content))
     fewer = run(lines, TinyTexts(), out="fewer", shard_rows=8)
-    np.testing.assert_array_equal(np.asarray(fewer.table), np.delete(np.asarray(whole.table), 4, axis=0))
+    np.testing.assert_array_equal(
+        np.asarray(fewer.table), np.delete(np.asarray(whole.table), 4, axis=0)
+    )
 
 
 def test_an_encoder_that_promises_no_independent_rows_is_told_in_the_table(lines, run):
@@ -111,11 +132,15 @@ def test_an_encoder_that_promises_no_independent_rows_is_told_in_the_table(lines
 
 def test_a_finished_table_is_nothing_to_do(lines, run, texts, tmp_path):
     first = run(lines, texts)
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "table").iterdir()}
+    before = {
+        path.name: path.stat().st_mtime_ns for path in (tmp_path / "table").iterdir()
+    }
     again = run(lines, texts)
     assert (first.done.is_new, again.done.is_new) == (True, False)
     assert texts.encoded == N
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "table").iterdir()} == before
+    assert {
+        path.name: path.stat().st_mtime_ns for path in (tmp_path / "table").iterdir()
+    } == before
 
 
 @pytest.mark.parametrize(
@@ -126,7 +151,9 @@ def test_a_finished_table_is_nothing_to_do(lines, run, texts, tmp_path):
         ({}, TinyTexts(fingerprint=TinyFingerprint("other")), "another encoder"),
     ],
 )
-def test_a_table_of_other_parameters_is_an_error(options, encoder, differs, lines, run, texts):
+def test_a_table_of_other_parameters_is_an_error(
+    options, encoder, differs, lines, run, texts
+):
     run(lines, texts)
     with pytest.raises(ParameterError, match=f"begun with {differs};"):
         run(lines, encoder, **options)
@@ -218,7 +245,9 @@ def test_an_encoder_of_another_kind_is_refused(texts, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [None, "int8", "float32"])
-def test_parquet_keeps_everything_when_it_is_converted(rows, lines, run, texts, tmp_path):
+def test_parquet_keeps_everything_when_it_is_converted(
+    rows, lines, run, texts, tmp_path
+):
     found = run(lines, texts, shard_rows=20)
     convert_table(found.done.table, tmp_path / "one.parquet", rows=rows)
     one = read_table(tmp_path / "one.parquet")
@@ -228,19 +257,30 @@ def test_parquet_keeps_everything_when_it_is_converted(rows, lines, run, texts, 
     assert one.y.tolist() == found.labels
     assert one.metadata["encoder"] == texts.fingerprint.text()
     whole = np.asarray(found.table)
-    wanted = Lattice(8).transform(whole) if rows == "int8" else whole.astype(rows or "float16")
+    wanted = (
+        Lattice(8).transform(whole)
+        if rows == "int8"
+        else whole.astype(rows or "float16")
+    )
     np.testing.assert_array_equal(np.asarray(one), wanted)
     assert one.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(error, lines, run, texts, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()]
+)
+def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(
+    error, lines, run, texts, tmp_path, monkeypatch
+):
     found = run(lines, texts, shard_rows=20)
     out = tmp_path / "converted" / "one.parquet"
     out.parent.mkdir()
     convert_table(found.done.table, out)
-    assert sys.platform == "win32" or out.stat().st_mode & 0o777 == 0o600  # as private as the table
-    old, blocks = out.read_bytes(), []
+    assert (
+        sys.platform == "win32" or out.stat().st_mode & 0o777 == 0o600
+    )  # as private as the table
+    old = out.read_bytes()
+    blocks = []
 
     def failing(x, rows):
         blocks.append(x)
@@ -252,7 +292,9 @@ def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(error, lines, r
     monkeypatch.setattr(writing, "to_storage", failing)
     with pytest.raises(type(error)):
         convert_table(found.done.table, out, rows="float32")
-    assert [(file.name, file.read_bytes()) for file in out.parent.iterdir()] == [(out.name, old)]
+    assert [(file.name, file.read_bytes()) for file in out.parent.iterdir()] == [
+        (out.name, old)
+    ]
     convert_table(found.done.table, out, rows="float32")
     assert read_table(out).dtype == np.float32
 
@@ -266,5 +308,11 @@ def test_the_manifest_tells_what_made_the_table(lines, run, texts, tmp_path):
     run(lines, texts, shard_rows=20)
     manifest = json.loads((tmp_path / "table" / "_manifest.json").read_text())
     assert manifest["finished"]
-    assert manifest["parameters"]["source"] == {"kind": "csv", "x": "text", "y": "label", "id": None, "person": None}
+    assert manifest["parameters"]["source"] == {
+        "kind": "csv",
+        "x": "text",
+        "y": "label",
+        "id": None,
+        "person": None,
+    }
     assert [shard["rows"] for shard in manifest["shards"]] == [20, 20, 10]

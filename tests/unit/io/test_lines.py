@@ -42,7 +42,11 @@ def outcome(record):
 
 
 def read(path, content, **options):
-    path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+    path.write_bytes(
+        content.encode("utf-8", "surrogatepass")
+        if isinstance(content, str)
+        else content
+    )
     return [outcome(record) for record in open_source(path, **options)]
 
 
@@ -68,7 +72,11 @@ def damaged(draw):
     """A row with a quote too many, or a character too few."""
     row = draw(rows | long)
     place = draw(st.integers(0, len(row) - 1))
-    return row[:place] + draw(st.sampled_from(['"' + row[place], row[place] + '"x', ""])) + row[place + 1 :]
+    return (
+        row[:place]
+        + draw(st.sampled_from(['"' + row[place], row[place] + '"x', ""]))
+        + row[place + 1 :]
+    )
 
 
 USUAL = ["a,b\r\n", '"c, d",e\r\n']
@@ -80,11 +88,15 @@ USUAL = ["a,b\r\n", '"c, d",e\r\n']
 @example(USUAL, 0, '"' + "x" * LIMIT + '\n""\n"z\r\n')
 @example(USUAL, 2, '"a"\ninjected,b\n",c\n')
 @example(USUAL, 1, '"a"b,"\ninjected,b\n",c\n')
-def test_a_record_of_csv_is_one_record_and_costs_no_other(folder, others, place, record):
+def test_a_record_of_csv_is_one_record_and_costs_no_other(
+    folder, others, place, record
+):
     assume(is_one_record(record))
     place = min(place, len(others))
     without = read(folder / "t.csv", HEADER + "".join(others))
-    within = read(folder / "t.csv", HEADER + "".join([*others[:place], record, *others[place:]]))
+    within = read(
+        folder / "t.csv", HEADER + "".join([*others[:place], record, *others[place:]])
+    )
     assert len(without) == len(others)
     assert within[:place] + within[place + 1 :] == without
     assert within[place] == read(folder / "t.csv", HEADER + record)[0]
@@ -106,7 +118,10 @@ def test_a_record_of_csv_is_one_record_and_costs_no_other(folder, others, place,
 )
 def test_a_bad_record_of_csv_is_left_out_once(folder, record, reason):
     first = ("a", "first", "first")
-    assert read(folder / "t.csv", f"{HEADER}first,a\n{record}") == [first, (None, reason, reason)]
+    assert read(folder / "t.csv", f"{HEADER}first,a\n{record}") == [
+        first,
+        (None, reason, reason),
+    ]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r", "\r\n"])
@@ -135,7 +150,9 @@ def test_the_limit_of_other_readers_of_csv_stays(folder):
     before = csv.field_size_limit(17)
     try:
         found = []
-        for record in open_source(path):  # two readers of the same kind, one within the other
+        for record in open_source(
+            path
+        ):  # two readers of the same kind, one within the other
             assert csv.field_size_limit() == 17
             found += [record.label, *(other.label for other in open_source(path))]
         assert found == ["b", "b", "d", "f", "d", "b", "d", "f", "f", "b", "d", "f"]
@@ -148,9 +165,14 @@ JSON = '{"text": "x", "label": "a"}\n'
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
-def test_a_byte_order_mark_is_taken_away_wherever_files_were_joined(folder, suffix, monkeypatch):
+def test_a_byte_order_mark_is_taken_away_wherever_files_were_joined(
+    folder, suffix, monkeypatch
+):
     monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 100)
-    lines = [MARK + (JSON.replace("x", text) if suffix == ".jsonl" else f"{text}\n") for text in "xyz"]
+    lines = [
+        MARK + (JSON.replace("x", text) if suffix == ".jsonl" else f"{text}\n")
+        for text in "xyz"
+    ]
     path = folder / f"t{suffix}"
     bare = [line.removeprefix(MARK) for line in lines]
     assert read(path, "".join(lines)) == read(path, "".join(bare))
@@ -180,20 +202,31 @@ GERMAN = 'text;label\nMüller grüßt;a\n"zwei; mit\nUmbruch ß";b\n'
         ("t.txt", "good\nM\xfcller\n"),
     ],
 )
-def test_a_file_that_is_not_utf_8_is_refused_whole_and_its_encoding_is_asked_for(folder, name, content):
+def test_a_file_that_is_not_utf_8_is_refused_whole_and_its_encoding_is_asked_for(
+    folder, name, content
+):
     path = folder / name
-    with pytest.raises(InputError, match=r"^encoding must name the encoding of .*, which is not utf-8") as caught:
+    with pytest.raises(
+        InputError, match=r"^encoding must name the encoding of .*, which is not utf-8"
+    ) as caught:
         read(path, content.encode("latin-1"))
     assert "ller" not in str(caught.value)
     assert b"\xfc" not in bytes(str(caught.value.__cause__), "latin-1")
-    assert read(path, content.encode("latin-1"), encoding="cp1252") == read(path, content)
+    assert read(path, content.encode("latin-1"), encoding="cp1252") == read(
+        path, content
+    )
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark", "utf-16-be with mark"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark", "utf-16-be with mark"],
+)
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".txt"])
 def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch):
     monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 200)
-    lines = {".csv": GERMAN, ".jsonl": '{"text": "Müller"}\n', ".txt": "Müller\n"}[suffix]
+    lines = {".csv": GERMAN, ".jsonl": '{"text": "Müller"}\n', ".txt": "Müller\n"}[
+        suffix
+    ]
     name, marked, _ = encoding.partition(" with")
     path = folder / f"marked{suffix}"
     wanted = read(path, lines)
@@ -202,7 +235,10 @@ def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch
 
 
 def test_an_encoding_that_a_file_has_not_is_refused(folder):
-    for encoding, content in (("utf-16", b"text,label\nx,a\n"), ("cp1252", b"text,label\n\x81,a\n")):
+    for encoding, content in (
+        ("utf-16", b"text,label\nx,a\n"),
+        ("cp1252", b"text,label\n\x81,a\n"),
+    ):
         with pytest.raises(InputError, match=f"which is not {encoding}"):
             read(folder / "t.csv", content, encoding=encoding)
 
@@ -230,7 +266,9 @@ def test_the_header_shows_what_stands_between_columns(folder, delimiter, monkeyp
 
 def test_records_do_not_decide_what_stands_between_columns(folder):
     assert read(folder / "t.csv", "text\n" + "a;b;c\n" * 9)[0][1] == "a;b;c"
-    assert [label for label, *_ in read(folder / "t.csv", "a;b,text,label\n1;2,x,y\n")] == ["y"]
+    assert [
+        label for label, *_ in read(folder / "t.csv", "a;b,text,label\n1;2,x,y\n")
+    ] == ["y"]
 
 
 def test_encodings_are_of_texts_and_go_with_files_of_lines(folder):
@@ -244,9 +282,13 @@ def test_encodings_are_of_texts_and_go_with_files_of_lines(folder):
 def test_a_line_that_decodes_to_half_a_character_is_left_out_alone(folder):
     """Some encodings, such as utf-7, can write what no UTF-8 holds; the run goes on."""
     (folder / "half.txt").write_bytes(b"one\n+2AA-\nthree\n")
-    first, half, third = map(outcome, open_source(folder / "half.txt", encoding="utf-7"))
+    first, half, third = map(
+        outcome, open_source(folder / "half.txt", encoding="utf-7")
+    )
     assert (first[1], third[1]) == (b"one", b"three")
-    with pytest.raises(UnicodeDecodeError):  # as whoever decodes it, and leaves it out, will see
+    with pytest.raises(
+        UnicodeDecodeError
+    ):  # as whoever decodes it, and leaves it out, will see
         half[1].decode()
 
 

@@ -27,7 +27,10 @@ def write_csv(folder, persons=PERSONS):
 
 
 def write_jsonl(folder, persons=PERSONS):
-    lines = [{"text": text, "label": "a", "who": person} for text, person in zip(TEXTS, persons, strict=True)]
+    lines = [
+        {"text": text, "label": "a", "who": person}
+        for text, person in zip(TEXTS, persons, strict=True)
+    ]
     (folder / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder / "t.jsonl", {}
 
@@ -35,7 +38,11 @@ def write_jsonl(folder, persons=PERSONS):
 def write_parquet(folder, persons=PERSONS):
     (folder / "shards").mkdir(exist_ok=True)
     for place, part in enumerate((slice(0, 5), slice(5, N))):
-        columns = {"text": TEXTS[part], "label": ["a"] * len(TEXTS[part]), "who": persons[part]}
+        columns = {
+            "text": TEXTS[part],
+            "label": ["a"] * len(TEXTS[part]),
+            "who": persons[part],
+        }
         pq.write_table(pa.table(columns), folder / "shards" / f"{place}.parquet")
         os.utime(folder / "shards" / f"{place}.parquet", (0, 0))
     return folder / "shards", {}
@@ -77,7 +84,9 @@ def test_persons_stay_with_their_records(kind, source, run, tmp_path):
     assert b"Jane" not in found.done.report.read_bytes()
     # Without ids, all else is the same.
     without = run(path, encoder(), **options | {"columns": None}, out="without")
-    assert without.columns == {name: column for name, column in found.columns.items() if name != PERSON}
+    assert without.columns == {
+        name: column for name, column in found.columns.items() if name != PERSON
+    }
     np.testing.assert_array_equal(np.asarray(without.table), np.asarray(found.table))
     # A torn run goes on to the same bytes.
     found.files[-1].unlink()
@@ -112,8 +121,23 @@ def test_another_column_of_persons_is_another_source(source, run, texts):
 
 def test_json_lines_say_whose_they_are(source, run, texts):
     """The same person is a text or a whole number; null is missing, and no field at all is a mistake."""
-    values = ["7", 7, 7.0, None, float("nan"), "", "\ud800", 7.5, True, ["Jane"], {"Jane": 1}]
-    lines = [json.dumps({"text": f"text {place}", "label": "a", "who": one}) for place, one in enumerate(values)]
+    values = [
+        "7",
+        7,
+        7.0,
+        None,
+        float("nan"),
+        "",
+        "\ud800",
+        7.5,
+        True,
+        ["Jane"],
+        {"Jane": 1},
+    ]
+    lines = [
+        json.dumps({"text": f"text {place}", "label": "a", "who": one})
+        for place, one in enumerate(values)
+    ]
     (source / "t.jsonl").write_text("\n".join([*lines, '{"text": "no field"}']))
     found = run(source / "t.jsonl", texts, columns=Columns(person="who"))
     assert found.columns[PERSON] == ["7", "7", "7", None, None, ""]
@@ -140,24 +164,39 @@ def test_json_lines_say_whose_they_are(source, run, texts):
     ids=lambda ids: str(ids.type) if isinstance(ids, pa.Array) else "",
 )
 def test_ids_in_parquet_keep_their_type(ids, kept, source, run, texts):
-    pq.write_table(pa.table({"text": ["one", "two", "three"], "who": ids}), source / "t.parquet")
+    pq.write_table(
+        pa.table({"text": ["one", "two", "three"], "who": ids}), source / "t.parquet"
+    )
     found = run(source / "t.parquet", texts, columns=Columns(person="who"))
-    assert read_ids(found.done.table, PERSON).tolist() == kept == read_ids(source / "t.parquet", "who").tolist()
+    assert (
+        read_ids(found.done.table, PERSON).tolist()
+        == kept
+        == read_ids(source / "t.parquet", "who").tolist()
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.list_(pa.int64()), pa.decimal128(3)])
 def test_a_column_of_another_type_is_refused_before_a_record_is_read(kind, source):
-    pq.write_table(pa.table({"text": ["one"], "who": pa.array([None], kind)}), source / "t.parquet")
+    pq.write_table(
+        pa.table({"text": ["one"], "who": pa.array([None], kind)}), source / "t.parquet"
+    )
     with pytest.raises(
-        InputError, match=r"^person must name one column of .* with integers, texts, bytes or floats"
+        InputError,
+        match=r"^person must name one column of .* with integers, texts, bytes or floats",
     ) as refused:
         open_source(source / "t.parquet", columns=Columns(person="who"))
     assert refused.value.parameter == "person"
 
 
-@pytest.mark.parametrize(("name", "y"), [("t.csv", None), ("t.csv", "label"), ("t.jsonl", None), ("t.jsonl", "label")])
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [("t.csv", None), ("t.csv", "label"), ("t.jsonl", None), ("t.jsonl", "label")],
+)
 def test_labels_are_not_ids_of_persons(name, y, source):
-    lines = {"t.csv": "text,label\none,a\n", "t.jsonl": '{"text": "one", "label": "a"}\n'}
+    lines = {
+        "t.csv": "text,label\none,a\n",
+        "t.jsonl": '{"text": "one", "label": "a"}\n',
+    }
     (source / name).write_text(lines[name])
     with pytest.raises(InputError, match="holds the labels; name another") as refused:
         open_source(source / name, columns=Columns(y=y, person="label"))
@@ -168,7 +207,9 @@ def test_labels_are_not_ids_of_persons(name, y, source):
 def test_a_source_without_columns_has_no_persons(name, source):
     (source / "t.txt").write_text("one\n")
     write_listed_images(source)
-    with pytest.raises(ParameterError, match=r"^columns go with files that have columns"):
+    with pytest.raises(
+        ParameterError, match=r"^columns go with files that have columns"
+    ):
         open_source(source / name, columns=Columns(person="who"))
 
 

@@ -14,7 +14,14 @@ from dppl import Ledger, PublicData
 from dppl._metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
-from dppl.io import EmbeddingTable, _places, convert_table, read_parts, read_table, write_table
+from dppl.io import (
+    EmbeddingTable,
+    _places,
+    convert_table,
+    read_parts,
+    read_table,
+    write_table,
+)
 from dppl.io._places import natural, open_place
 from dppl.io._urls import shown_as
 from dppl.kernel.lattice import Lattice
@@ -22,17 +29,34 @@ from loops import loop
 from stores import running_store
 
 SECRET = "topsecret"
-COUNTS = [4, 3, 5, 1, 2, 4, 4, 4, 4, 4, 6, 2]  # twelve shards: names as texts would put 10 and 11 before 2
+COUNTS = [
+    4,
+    3,
+    5,
+    1,
+    2,
+    4,
+    4,
+    4,
+    4,
+    4,
+    6,
+    2,
+]  # twelve shards: names as texts would put 10 and 11 before 2
 N = sum(COUNTS)
 FIRSTS = np.cumsum([0, *COUNTS[:-1]])
 ROWS = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float16)
 URLS = [f"https://example.org/{number}" for number in range(N)]
 LABELS = np.arange(N) % 3
-PARTS = [slice(first, first + count) for first, count in zip(FIRSTS, COUNTS, strict=True)]
+PARTS = [
+    slice(first, first + count) for first, count in zip(FIRSTS, COUNTS, strict=True)
+]
 
 
 def others(part):
-    return pa.table({"url": URLS[part], "key": pa.array(range(N))[part], "label": LABELS[part]})
+    return pa.table(
+        {"url": URLS[part], "key": pa.array(range(N))[part], "label": LABELS[part]}
+    )
 
 
 def lists(folder, kind=None):
@@ -40,7 +64,11 @@ def lists(folder, kind=None):
     kind = kind or pa.list_(pa.float16())
     for number, part in enumerate(PARTS):
         rows = pa.array(list(ROWS[part]), kind)
-        pq.write_table(others(part).append_column("x", rows), folder / f"shard_{number}.parquet", row_group_size=2)
+        pq.write_table(
+            others(part).append_column("x", rows),
+            folder / f"shard_{number}.parquet",
+            row_group_size=2,
+        )
     return folder
 
 
@@ -89,7 +117,8 @@ def places(folder, store):
 WHERE = ["here", "memory", "s3"]
 
 
-# --- order and layouts ----------------------------------------------------------------------------------------------
+# --- order and layouts
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -107,7 +136,8 @@ def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, place
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeypatch):
-    path, listed = layout(folder), _places.fs.LocalFileSystem.get_file_info
+    path = layout(folder)
+    listed = _places.fs.LocalFileSystem.get_file_info
 
     class Turned(_places.fs.LocalFileSystem):
         order: staticmethod
@@ -117,7 +147,11 @@ def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeyp
             return type(self).order(found) if isinstance(found, list) else found
 
     monkeypatch.setattr(_places, "_HERE", Turned())
-    for order in (list, lambda found: found[::-1], lambda found: sorted(found, key=lambda one: one.path[::-1])):
+    for order in (
+        list,
+        lambda found: found[::-1],
+        lambda found: sorted(found, key=lambda one: one.path[::-1]),
+    ):
         Turned.order = staticmethod(order)
         table = read_table(path, ids="url")
         np.testing.assert_array_equal(table.to_array(), ROWS)
@@ -126,7 +160,16 @@ def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeyp
 
 def test_numbers_in_names_count_as_numbers():
     names = ["b_1", "a_10", "a_2", "a_02", "a", "a_2_1", "a_1b", "a_1"]
-    assert sorted(names, key=natural) == ["a", "a_1", "a_1b", "a_02", "a_2", "a_2_1", "a_10", "b_1"]
+    assert sorted(names, key=natural) == [
+        "a",
+        "a_1",
+        "a_1b",
+        "a_02",
+        "a_2",
+        "a_2_1",
+        "a_10",
+        "b_1",
+    ]
     assert sorted(reversed(names), key=natural) == sorted(names, key=natural)
 
 
@@ -138,7 +181,9 @@ def test_single_files_of_every_form(name, where, folder, places):
     write_table(folder / "a.parquet", ROWS)
     convert_table(folder / "a.parquet", folder / "l.parquet", rows="lattice")
     table = read_table(places(folder / name, where))
-    np.testing.assert_array_equal(table.to_array(), Lattice(6).transform(ROWS) if name == "l.parquet" else ROWS)
+    np.testing.assert_array_equal(
+        table.to_array(), Lattice(6).transform(ROWS) if name == "l.parquet" else ROWS
+    )
 
 
 def test_ids_may_be_whole_numbers_of_a_named_column(folder):
@@ -151,11 +196,17 @@ def test_ids_may_be_whole_numbers_of_a_named_column(folder):
 def test_fragments_are_the_files_in_order_and_are_read_elsewhere(layout, folder):
     table = read_table(layout(folder), ids="url")
     fragments = pickle.loads(pickle.dumps(table.fragments()))
-    assert [(fragment.first, fragment.rows) for fragment in fragments] == list(zip(FIRSTS, COUNTS, strict=True))
-    assert [Path(fragment.path).stem.rpartition("_")[2] for fragment in fragments] == [str(n) for n in range(12)]
+    assert [(fragment.first, fragment.rows) for fragment in fragments] == list(
+        zip(FIRSTS, COUNTS, strict=True)
+    )
+    assert [Path(fragment.path).stem.rpartition("_")[2] for fragment in fragments] == [
+        str(n) for n in range(12)
+    ]
     for fragment, part in zip(fragments, PARTS, strict=True):
         assert (fragment.shape, fragment.dtype) == (ROWS[part].shape, np.float16)
-        np.testing.assert_array_equal(np.concatenate(list(fragment.blocks(2))), ROWS[part])
+        np.testing.assert_array_equal(
+            np.concatenate(list(fragment.blocks(2))), ROWS[part]
+        )
         assert fragment.ids == URLS[part]
         assert len(pickle.dumps(fragment)) < 1000  # paths and no rows
     with pytest.raises(ParameterError):
@@ -165,11 +216,18 @@ def test_fragments_are_the_files_in_order_and_are_read_elsewhere(layout, folder)
 def test_rows_in_memory_are_one_fragment(folder):
     np.savez(folder / "a.npz", x=ROWS)
     (fragment,) = read_table(folder / "a.npz").fragments()
-    assert (fragment.path, fragment.first, fragment.rows, fragment.ids) == (None, 0, N, None)
+    assert (fragment.path, fragment.first, fragment.rows, fragment.ids) == (
+        None,
+        0,
+        N,
+        None,
+    )
     np.testing.assert_array_equal(next(fragment.blocks(N)), ROWS)
 
 
-def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monkeypatch):
+def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(
+    store, folder, monkeypatch
+):
     monkeypatch.setattr("dppl.io.parquet._FETCHED", 100_000)
     rows = np.random.default_rng(0).normal(size=(100_000, 16)).astype(np.float32)
     write_table(folder / "a.parquet", rows)
@@ -185,7 +243,8 @@ def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monk
     assert store.sent - before > 6_400_000
 
 
-# --- what is refused, before anything is charged -------------------------------------------------------------------
+# --- what is refused, before anything is charged
+# -------------------------------------------------------------------
 
 
 def cut(path, keep):
@@ -198,7 +257,8 @@ def shard(folder, number, rows=None, **columns):
     part = PARTS[number]
     rows = ROWS[part] if rows is None else rows
     table = others(part).append_column(
-        "x", pa.array(list(rows), pa.list_(pa.from_numpy_dtype(rows.dtype), len(rows[0])))
+        "x",
+        pa.array(list(rows), pa.list_(pa.from_numpy_dtype(rows.dtype), len(rows[0]))),
     )
     for name, column in columns.items():
         table = table.set_column(table.schema.names.index(name), name, column)
@@ -206,7 +266,9 @@ def shard(folder, number, rows=None, **columns):
 
 
 def replace(number, **changes):
-    return lambda folder: pq.write_table(shard(folder, number, **changes), folder / f"shard_{number}.parquet")
+    return lambda folder: pq.write_table(
+        shard(folder, number, **changes), folder / f"shard_{number}.parquet"
+    )
 
 
 def other_encoders(folder):
@@ -216,13 +278,22 @@ def other_encoders(folder):
 
 
 SPOILT = {
-    "a shard is cut": (lambda folder: cut(folder / "shard_4.parquet", 0.95), "shard_4.parquet must be a Parquet file"),
-    "a shard is empty": (lambda folder: cut(folder / "shard_4.parquet", 0), "shard_4.parquet must be a Parquet file"),
+    "a shard is cut": (
+        lambda folder: cut(folder / "shard_4.parquet", 0.95),
+        "shard_4.parquet must be a Parquet file",
+    ),
+    "a shard is empty": (
+        lambda folder: cut(folder / "shard_4.parquet", 0),
+        "shard_4.parquet must be a Parquet file",
+    ),
     "widths differ": (
         replace(7, rows=np.zeros((4, 7), np.float16)),
         "must have the same columns and types; shard_7.parquet differs from shard_0.parquet",
     ),
-    "types differ": (replace(7, rows=np.zeros((4, 6), np.float32)), "shards must have the same columns and types"),
+    "types differ": (
+        replace(7, rows=np.zeros((4, 6), np.float32)),
+        "shards must have the same columns and types",
+    ),
     "labels differ in kind": (
         replace(2, label=pa.array([SECRET] * COUNTS[2])),
         "all shards must have the same columns and types",
@@ -233,7 +304,9 @@ SPOILT = {
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, folder, places):
+def test_shards_that_do_not_fit_together_are_refused_by_name(
+    spoilt, where, folder, places
+):
     spoil, message = SPOILT[spoilt]
     spoil(fixed(folder))
     with pytest.raises(InputError) as caught:
@@ -241,13 +314,17 @@ def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, fold
     line = str(caught.value)
     assert message in line
     assert SECRET not in line
-    assert not any(f" {count} " in line for count in (N, *COUNTS))  # the same reader serves private tables
+    assert not any(
+        f" {count} " in line for count in (N, *COUNTS)
+    )  # the same reader serves private tables
     assert caught.value.__cause__ is None
 
 
 def with_lengths(path, *lengths, **options):
     rows = [None if length is None else [1.0] * length for length in lengths]
-    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), path, **options)
+    pq.write_table(
+        pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), path, **options
+    )
 
 
 @loop("lengths", [(5, 5, 5), (7, 7, 7), (None, 5), (6, None, 5), (6, 6, 1)])
@@ -256,28 +333,39 @@ def test_lists_of_another_length_are_refused(lengths, tmp_path):
     with_lengths(tmp_path / "s_0.parquet", 6, 6, None)
     with_lengths(tmp_path / "s_1.parquet", *lengths)
     for read in (read_table, read_parts):
-        with pytest.raises(InputError, match="all lists in column 'x' must have the same length"):
+        with pytest.raises(
+            InputError, match="all lists in column 'x' must have the same length"
+        ):
             read(tmp_path)
 
 
 @loop("width", [1, 2, 6])
 def test_lists_of_one_length_pass_whatever_is_null(width, tmp_path):
-    with_lengths(tmp_path / "s_0.parquet", None, width, None, width, None, row_group_size=1)
+    with_lengths(
+        tmp_path / "s_0.parquet", None, width, None, width, None, row_group_size=1
+    )
     with_lengths(tmp_path / "s_1.parquet", None, None)
     with_lengths(tmp_path / "s_2.parquet")
     inner = pa.array([[None] * width, [1.0] * width], pa.list_(pa.float32()))
     pq.write_table(pa.table({"x": inner, "x.y": [1, 2]}), tmp_path / "s_3.parquet")
     rows = np.asarray(read_table(tmp_path))
     assert rows.shape == (9, width)
-    assert np.isfinite(rows).all(axis=1).tolist() == [False, True, False, True] + 4 * [False] + [True]
+    assert np.isfinite(rows).all(axis=1).tolist() == [False, True, False, True] + 4 * [
+        False
+    ] + [True]
 
 
 def test_a_named_column_of_ids_must_be_in_every_file(folder):
     replace(3, url=pa.array([0.5] * COUNTS[3]))(fixed(folder))
-    with pytest.raises(InputError, match=r"ids must name one column of .* with texts or integers; 'url' holds double"):
+    with pytest.raises(
+        InputError,
+        match=r"ids must name one column of .* with texts or integers; 'url' holds double",
+    ):
         read_table(folder, ids="url")
     pq.write_table(shard(folder, 3).drop(["url"]), folder / "shard_3.parquet")
-    with pytest.raises(InputError, match=r"shard_3\.parquet with texts or integers; 'url' is none"):
+    with pytest.raises(
+        InputError, match=r"shard_3\.parquet with texts or integers; 'url' is none"
+    ):
         read_table(folder, ids="url")
     np.save(folder.parent / "a.npy", ROWS)
     with pytest.raises(InputError, match="must have a column 'url' of ids"):
@@ -287,9 +375,13 @@ def test_a_named_column_of_ids_must_be_in_every_file(folder):
 def test_a_shard_that_the_manifest_lists_must_be_there(folder):
     write_table(folder / "part-000000.parquet", ROWS)
     manifest = folder / "_manifest.json"
-    manifest.write_text('{"finished": true, "shards": [{"file": "part-000000.parquet"}]}')
+    manifest.write_text(
+        '{"finished": true, "shards": [{"file": "part-000000.parquet"}]}'
+    )
     assert read_table(folder).shape == ROWS.shape
-    manifest.write_text('{"finished": true, "shards": [{"file": "part-000000.parquet"}, {"file": "part-1.parquet"}]}')
+    manifest.write_text(
+        '{"finished": true, "shards": [{"file": "part-000000.parquet"}, {"file": "part-1.parquet"}]}'
+    )
     with pytest.raises(InputError, match="every shard of its manifest; one is missing"):
         read_table(folder)
 
@@ -302,7 +394,9 @@ def test_a_file_that_changes_later_is_noticed(rows, suffix, tmp_path):
     save(path, ROWS[:4])
     (part, *_) = read_parts(path, x="arr_0").parts
     save(path, rows)
-    with pytest.raises(InputError, match=rf"a\.{suffix} must not change while it is read"):
+    with pytest.raises(
+        InputError, match=rf"a\.{suffix} must not change while it is read"
+    ):
         list(part.read()[0].blocks(3))
 
 
@@ -311,7 +405,10 @@ def test_a_file_of_two_names_is_refused(link, tmp_path):
     """Its records would count twice, and the noise is made for one."""
     for number in range(2):
         write_table(tmp_path / f"{number}.parquet", ROWS)
-    assert read_table(tmp_path).shape == (2 * N, 6)  # copies are not known for what they are
+    assert read_table(tmp_path).shape == (
+        2 * N,
+        6,
+    )  # copies are not known for what they are
     (tmp_path / "1.parquet").unlink()
     link(tmp_path / "1.parquet", tmp_path / "0.parquet")
     with pytest.raises(InputError, match="one has two, and would count twice"):
@@ -324,7 +421,8 @@ def test_files_in_upper_case_are_not_passed_over(tmp_path):
     assert read_table(tmp_path).shape == (2 * N, 6)
 
 
-# --- URLs ----------------------------------------------------------------------------------------------------------
+# --- URLs
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_url_may_have_gone_through_a_path(folder, places):
@@ -338,7 +436,9 @@ def test_messages_show_neither_passwords_nor_queries(folder, places, store):
     assert SECRET in url
     with pytest.raises(InputError) as caught:
         read_table(url)
-    assert str(caught.value).startswith("s3://bucket/pool must be an existing file or folder")
+    assert str(caught.value).startswith(
+        "s3://bucket/pool must be an existing file or folder"
+    )
     assert SECRET not in str(caught.value)
     (first, *_) = read_table(places(fixed(folder), "s3")).fragments()
     assert first.path == "s3://bucket/pool/shard_0.parquet"
@@ -387,17 +487,21 @@ def test_a_missing_package_is_named_with_the_command(monkeypatch):
     pytest.importorskip("fsspec")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(
-        MissingExtra, match=r"hf:// needs .*huggingface-hub; install it .*pip install -e '\.\[remote\]'"
+        MissingExtra,
+        match=r"hf:// needs .*huggingface-hub; install it .*pip install -e '\.\[remote\]'",
     ):
         read_table("hf://datasets/someone/pool")
 
 
 def test_an_unknown_scheme_is_refused():
-    with pytest.raises(InputError, match="nope://pool must be a URL that Arrow can open"):
+    with pytest.raises(
+        InputError, match="nope://pool must be a URL that Arrow can open"
+    ):
         read_table("nope://pool")
 
 
-# --- lattice rows --------------------------------------------------------------------------------------------------
+# --- lattice rows
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -406,19 +510,34 @@ def pair(folder):
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(60, 6)).astype(np.float32)
     rows[4], rows[5] = np.nan, 0
-    columns = {"id": [f"r{n}" for n in range(60)], "x": list(rows), "y": rng.integers(0, 3, 60)}
+    columns = {
+        "id": [f"r{n}" for n in range(60)],
+        "x": list(rows),
+        "y": rng.integers(0, 3, 60),
+    }
     table = pa.table(
-        columns, schema=pa.schema([("id", pa.string()), ("x", pa.list_(pa.float32(), 6)), ("y", pa.int64())])
+        columns,
+        schema=pa.schema(
+            [("id", pa.string()), ("x", pa.list_(pa.float32(), 6)), ("y", pa.int64())]
+        ),
     )
-    pq.write_table(table.replace_schema_metadata({"encoder": "e"}), folder / "x.parquet")
+    pq.write_table(
+        table.replace_schema_metadata({"encoder": "e"}), folder / "x.parquet"
+    )
     convert_table(folder / "x.parquet", folder / "l.parquet", rows="lattice")
     return folder / "x.parquet", folder / "l.parquet"
 
 
 def test_lattice_rows_are_those_of_a_fit_and_keep_the_other_columns(pair):
     table, rows = map(read_table, pair)
-    np.testing.assert_array_equal(rows.to_array(), Lattice(6).transform(table.to_array()))
-    assert (rows.dtype, rows.ids, rows.y.tolist()) == (np.int8, table.ids, table.y.tolist())
+    np.testing.assert_array_equal(
+        rows.to_array(), Lattice(6).transform(table.to_array())
+    )
+    assert (rows.dtype, rows.ids, rows.y.tolist()) == (
+        np.int8,
+        table.ids,
+        table.y.tolist(),
+    )
     assert rows.metadata == {"encoder": "e", LATTICE: Lattice(6).name}
     assert pq.read_schema(pair[1]).field("x").type == pa.binary(6)
     second = pair[1].with_name("again.parquet")
@@ -457,59 +576,96 @@ def test_a_fit_of_another_map_takes_lattice_rows_as_directions(other, role, pair
     as_floats = {name: one.to_array().astype(np.float64) for name, one in given.items()}
     models = []
     for data in (given, as_floats):
-        model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other])
-        models.append(model.set_params(public=PublicData(data["public.rows"])).fit(data["X"], rows.y))
+        model = dppl.MeanPrototypes(
+            dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other]
+        )
+        models.append(
+            model.set_params(public=PublicData(data["public.rows"])).fit(
+                data["X"], rows.y
+            )
+        )
     assert models[0].prototypes_.tobytes() == models[1].prototypes_.tobytes()
     assert not models[0].lattice_.is_plain
 
 
-FOREIGN = [Lattice(6, rotation=3), Lattice(6, center=np.full(6, 0.1)), Lattice(6, pool=2), Lattice(7)]
+FOREIGN = [
+    Lattice(6, rotation=3),
+    Lattice(6, center=np.full(6, 0.1)),
+    Lattice(6, pool=2),
+    Lattice(7),
+]
 
 
 @pytest.mark.parametrize("role", ["X", "public.rows"])
 @pytest.mark.parametrize("lattice", FOREIGN, ids=Lattice.to_dict)
 @pytest.mark.parametrize("model", [dppl.MeanPrototypes, dppl.SoftmaxPrototypes])
-def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing_is_paid(lattice, role, model, folder):
+def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing_is_paid(
+    lattice, role, model, folder
+):
     """Of the map of the fit, too: it would be applied twice."""
-    rng, ledger = np.random.default_rng(1), Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
+    rng = np.random.default_rng(1)
+    ledger = Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
     given = {"X": rng.normal(size=(60, 6)), "public.rows": rng.normal(size=(60, 6))}
     rows = Lattice(6).transform(given[role])
     own = (
-        {"lattice": dppl.LatticeOptions(center=lattice.center, rotation=lattice.rotation)}
+        {
+            "lattice": dppl.LatticeOptions(
+                center=lattice.center, rotation=lattice.rotation
+            )
+        }
         if model is dppl.MeanPrototypes
         else {}
     )
     given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name})
-    with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
-        model(dppl.ZCDP(0.5), [0, 1, 2], public=PublicData(given["public.rows"]), **own).fit(
-            given["X"], rng.integers(0, 3, 60), ledger=ledger
-        )
+    with pytest.raises(
+        InputError,
+        match=f"{role} must hold embeddings.* Use the table that they were made from",
+    ):
+        model(
+            dppl.ZCDP(0.5), [0, 1, 2], public=PublicData(given["public.rows"]), **own
+        ).fit(given["X"], rng.integers(0, 3, 60), ledger=ledger)
     assert not ledger.releases()
 
 
 def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
-    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], lattice=dppl.LatticeOptions(rotation="auto"))
-    assert model.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
+    model = dppl.MeanPrototypes(
+        dppl.ZCDP(0.5), classes=[0, 1, 2], lattice=dppl.LatticeOptions(rotation="auto")
+    )
+    assert (
+        model.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation
+        == 0
+    )
     model.set_params(public=PublicData(table)).fit(rows, rows.y)
     assert model.lattice_.is_plain  # these embeddings need no rotation
     stream = ContinualDiscriminant(dppl.ZCDP(0.5), classes=[0, 1, 2])
-    assert stream.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
-    assert stream.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.rotation is None
+    assert (
+        stream.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation
+        == 0
+    )
+    assert (
+        stream.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.rotation
+        is None
+    )
 
 
 def test_lattice_rows_are_no_examples(pair):
     table, rows = map(read_table, pair)
     model = dppl.SoftmaxPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2])
     with pytest.raises(InputError, match=r"public.examples must be embeddings"):
-        model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(table, table.y)
+        model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(
+            table, table.y
+        )
 
 
 def test_bytes_that_were_changed_keep_the_bound_on_norms(folder, pair):
     """The sensitivity rests on it, so a file is not believed."""
     table = pq.read_table(pair[1])
     wrong = pa.array([b"\x80" * 6, b"\x7f" * 6, None] * 20, pa.binary(6))
-    pq.write_table(table.set_column(table.schema.get_field_index("x"), "x", wrong), folder / "w.parquet")
+    pq.write_table(
+        table.set_column(table.schema.get_field_index("x"), "x", wrong),
+        folder / "w.parquet",
+    )
     rows = read_table(folder / "w.parquet")
     assert rows.metadata[LATTICE] == Lattice(6).name
     (mapped,) = Lattice(6).blocks(rows, 100)
@@ -517,7 +673,9 @@ def test_bytes_that_were_changed_keep_the_bound_on_norms(folder, pair):
     assert (squares <= Lattice(6).squared_norm).all()
     assert (squares > 0).tolist() == [True, True, False] * 20
     stored = np.square(np.asarray(rows).astype(int)).sum(axis=1)
-    assert (stored > Lattice(6).squared_norm).any()  # of the file itself the bound does not hold
+    assert (
+        stored > Lattice(6).squared_norm
+    ).any()  # of the file itself the bound does not hold
 
 
 def test_bytes_without_the_name_of_a_lattice_are_no_rows(folder, pair):
@@ -534,7 +692,9 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
     pq.write_table(table, both / "s_0.parquet")
     metadata = {LATTICE: Lattice(6, rotation=1).name, "encoder": "e"}
     pq.write_table(table.replace_schema_metadata(metadata), both / "s_1.parquet")
-    with pytest.raises(InputError, match="all shards must have the same columns and types"):
+    with pytest.raises(
+        InputError, match="all shards must have the same columns and types"
+    ):
         read_table(both)
 
 

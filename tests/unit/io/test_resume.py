@@ -14,8 +14,8 @@ from dppl.io import embed, open_source, read_table, write_table
 
 from .conftest import TinyTexts, outcome
 
-# Imports once, then does the work in a child for every moment, which kills itself at the n-th of the moments in which
-# something is about to happen or has just happened.
+# Imports once, then does the work in a child for every moment, which kills itself at
+# the n-th of the moments in which something is about to happen or has just happened.
 SCRIPT = """
 import importlib.util, os, signal, sys
 import dppl.io.shards
@@ -65,13 +65,18 @@ for task in sys.argv[2:]:
 N = 40
 NEVER = 10**9
 # Of about 250 moments; drawn anew by whoever changes the seed.
-MOMENTS = sorted(np.random.default_rng(20).choice(np.arange(10, 200), 4, replace=False).tolist())
+MOMENTS = sorted(
+    np.random.default_rng(20).choice(np.arange(10, 200), 4, replace=False).tolist()
+)
 
 
 def make_source(folder):
     folder.mkdir()
     lines = [
-        json.dumps({"id": number % 35, "text": "" if number % 9 == 4 else f"text {number}"}) for number in range(N)
+        json.dumps(
+            {"id": number % 35, "text": "" if number % 9 == 4 else f"text {number}"}
+        )
+        for number in range(N)
     ]
     (folder / "t.jsonl").write_text("\n".join(lines))
     return folder
@@ -91,8 +96,16 @@ def test_killed_and_resumed_ends_with_the_same_bytes(tmp_path):
     for moment, folder in killed.items():
         # Killed, killed once more elsewhere, and then done to the end.
         tasks += [f"{moment}:{folder}", f"7:{folder}", f"{NEVER}:{folder}"]
-    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), *tasks]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        str(Path(__file__).with_name("conftest.py")),
+        *tasks,
+    ]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     first, *others = ended.stdout.split()
     assert first == "0"
@@ -115,10 +128,14 @@ def test_finished_shards_are_not_embedded_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         embed(open_source(lines), Stopping(), tmp_path / "table", shard_rows=6)
     encoder = TinyTexts()
-    found = outcome(embed(open_source(lines), encoder, tmp_path / "table", shard_rows=6))
+    found = outcome(
+        embed(open_source(lines), encoder, tmp_path / "table", shard_rows=6)
+    )
     assert encoder.encoded == N - 18
     assert found.ids == [str(number + 1) for number in range(N)]
-    straight = outcome(embed(open_source(lines), TinyTexts(), tmp_path / "straight", shard_rows=6))
+    straight = outcome(
+        embed(open_source(lines), TinyTexts(), tmp_path / "straight", shard_rows=6)
+    )
     assert straight.bytes == found.bytes
 
 
@@ -126,10 +143,14 @@ def test_an_unfinished_table_is_no_table(tmp_path):
     """Or a fit would spend its budget on the part of the records that came first."""
     table = tmp_path / "table"
     table.mkdir()
-    write_table(table / "part-000000.parquet", np.eye(3, dtype=np.float32), ["a", "b", "c"])
+    write_table(
+        table / "part-000000.parquet", np.eye(3, dtype=np.float32), ["a", "b", "c"]
+    )
     assert len(read_table(table)) == 3
     (table / "_manifest.json").write_text('{"finished": false}')
-    with pytest.raises(InputError, match="is unfinished; run the same dppl embed again"):
+    with pytest.raises(
+        InputError, match="is unfinished; run the same dppl embed again"
+    ):
         read_table(table)
     (table / "_manifest.json").write_text('{"finished": true}')
     assert len(read_table(table)) == 3

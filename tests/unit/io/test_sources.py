@@ -41,23 +41,40 @@ def test_the_first_folder_of_an_image_is_its_class(folder, run, images):
         ("dog/1.png", "dog/1.png", "dog"),
     ]
     found = run(folder, images)
-    assert (found.ids, found.labels) == (["cat/1.png", "cat/b/2.png", "dog/1.png"], ["cat", "cat", "dog"])
+    assert (found.ids, found.labels) == (
+        ["cat/1.png", "cat/b/2.png", "dog/1.png"],
+        ["cat", "cat", "dog"],
+    )
     assert found.table.shape == (3, 12)
 
 
-def test_a_file_beside_class_folders_is_left_out_and_a_flat_folder_has_no_labels(folder, run, images):
+def test_a_file_beside_class_folders_is_left_out_and_a_flat_folder_has_no_labels(
+    folder, run, images
+):
     put(folder / "stray.png", image_bytes())
     assert run(folder, images).reasons == {"stray.png": "it lies in no class folder"}
     flat = run(folder / "dog", images, out="flat")
     assert (flat.ids, flat.labels) == (["1.png"], None)
 
 
-def test_a_csv_file_of_labels_decides_which_images_are_read(folder, run, images, tmp_path):
-    rows = ["cat/1.png,3,ann", "dog/1.png,,bob", "../secret.png,1,c", "/etc/passwd,1,d", "no.png,1,e", "cat/1.png,4,f"]
+def test_a_csv_file_of_labels_decides_which_images_are_read(
+    folder, run, images, tmp_path
+):
+    rows = [
+        "cat/1.png,3,ann",
+        "dog/1.png,,bob",
+        "../secret.png,1,c",
+        "/etc/passwd,1,d",
+        "no.png,1,e",
+        "cat/1.png,4,f",
+    ]
     rows += [f"{LONG},1,g", "nul\0.png,1,h"]
     labels = put(tmp_path / "labels.csv", "\n".join(["file,label,who", *rows]).encode())
     found = run(folder, images, labels=labels)
-    assert (found.ids, found.labels) == (["cat/1.png", "dog/1.png", "cat/1.png"], ["3", None, "4"])
+    assert (found.ids, found.labels) == (
+        ["cat/1.png", "dog/1.png", "cat/1.png"],
+        ["3", None, "4"],
+    )
     assert found.reasons == {
         "../secret.png": "its path leads out of the folder",
         "/etc/passwd": "its path leads out of the folder",
@@ -65,18 +82,23 @@ def test_a_csv_file_of_labels_decides_which_images_are_read(folder, run, images,
         LONG: "it cannot be opened",
         "nul\0.png": "its path is none",
     }
-    found = run(folder, images, out="with ids", labels=labels, columns=Columns(id="who"))
+    found = run(
+        folder, images, out="with ids", labels=labels, columns=Columns(id="who")
+    )
     assert found.ids == ["ann", "bob", "f"]
     assert found.columns["reference"] == ["cat/1.png", "dog/1.png", "cat/1.png"]
 
 
-TEXTS = ["one", "two, with a comma", 'three with a "quote"\nand a break', "vier mit Umlaut ü"]
+TEXTS = [
+    "one",
+    "two, with a comma",
+    'three with a "quote"\nand a break',
+    "vier mit Umlaut ü",
+]
 
 
 def test_csv(tmp_path, run, texts):
-    lines = (
-        'text,label\none,a\n"two, with a comma", b \n"three with a ""quote""\nand a break",\n\nvier mit Umlaut ü,a\n'
-    )
+    lines = 'text,label\none,a\n"two, with a comma", b \n"three with a ""quote""\nand a break",\n\nvier mit Umlaut ü,a\n'
     found = run(put(tmp_path / "t.csv", b"\xef\xbb\xbf" + lines.encode()), texts)
     assert sorted(texts.prepared) == sorted(TEXTS)
     # A spreadsheet shows the blank line as an empty row.
@@ -98,7 +120,11 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
         b'10,"never closed,b',
         b"11,swallowed,b",
     ]
-    found = run(put(tmp_path / "t.csv", b"\n".join(rows)), texts, columns=Columns("body", "label", "id"))
+    found = run(
+        put(tmp_path / "t.csv", b"\n".join(rows)),
+        texts,
+        columns=Columns("body", "label", "id"),
+    )
     assert found.ids == ["1", "1", "9"]
     assert found.reasons == {
         "row 2": "its row has 4 cells, and the header 3",
@@ -114,7 +140,9 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
 
 def test_tsv_and_long_fields(tmp_path, run, texts):
     long = "word " * 50_000
-    found = run(put(tmp_path / "t.tsv", f"text\tlabel\na, b\tx\n{long}\ty\n".encode()), texts)
+    found = run(
+        put(tmp_path / "t.tsv", f"text\tlabel\na, b\tx\n{long}\ty\n".encode()), texts
+    )
     assert found.labels == ["x", "y"]
     assert long in texts.prepared
 
@@ -148,22 +176,40 @@ def test_a_text_a_line(tmp_path, run, texts):
     found = run(text, texts)
     assert (found.ids, found.labels) == (["1", "3", "5"], None)
     assert sorted(texts.prepared) == ["one", "three", "two"]
-    assert found.reasons == {"line 2": "it is empty", "line 4": "it is not a text: it holds NUL characters"}
+    assert found.reasons == {
+        "line 2": "it is empty",
+        "line 4": "it is not a text: it holds NUL characters",
+    }
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
     for module in ("lines", "decoding"):
         monkeypatch.setattr(f"dppl.io.{module}.MOST_TEXT_BYTES", 20)
-    found = run(put(tmp_path / "t.txt", b"short\n" + b"x" * 90 + b"\nlast\n" + "ü".encode() * 10 + b"\n"), texts)
+    found = run(
+        put(
+            tmp_path / "t.txt",
+            b"short\n" + b"x" * 90 + b"\nlast\n" + "ü".encode() * 10 + b"\n",
+        ),
+        texts,
+    )
     assert found.ids == ["1", "3", "4"]
     assert found.reasons == {"line 2": "it is longer than 20 bytes"}
 
 
 def test_parquet_texts_with_bytes_that_are_no_text(tmp_path, run, texts):
-    column = pa.StringArray.from_buffers(3, *pa.array([b"one", b"\xff", b"four"]).buffers()[1:])
-    pq.write_table(pa.table({"sentence": column, "label": pa.array([3, None, 2**40])}), tmp_path / "t.parquet")
+    column = pa.StringArray.from_buffers(
+        3, *pa.array([b"one", b"\xff", b"four"]).buffers()[1:]
+    )
+    pq.write_table(
+        pa.table({"sentence": column, "label": pa.array([3, None, 2**40])}),
+        tmp_path / "t.parquet",
+    )
     found = run(tmp_path / "t.parquet", texts)
-    assert (found.ids, found.labels, found.table.y.dtype) == (["1", "3"], [3, 2**40], np.int64)
+    assert (found.ids, found.labels, found.table.y.dtype) == (
+        ["1", "3"],
+        [3, 2**40],
+        np.int64,
+    )
     assert found.reasons == {"row 2": "it is not UTF-8"}
 
 
@@ -175,19 +221,31 @@ def test_parquet_images_in_a_folder_of_files(as_struct, tmp_path, run, images):
         if as_struct:
             content = [{"bytes": each, "path": None} for each in content]
         labels = pa.array(["a", None, "b"]).dictionary_encode()
-        pq.write_table(pa.table({"image": content, "label": labels}), tmp_path / "shards" / f"{number}.parquet")
+        pq.write_table(
+            pa.table({"image": content, "label": labels}),
+            tmp_path / "shards" / f"{number}.parquet",
+        )
     found = run(tmp_path / "shards", images)
     assert (found.ids, found.labels) == (["1", "4"], ["a", "a"])
-    assert sorted(found.reasons.values()) == [*["it is missing"] * 2, *["it is not an image of a known format"] * 2]
+    assert sorted(found.reasons.values()) == [
+        *["it is missing"] * 2,
+        *["it is not an image of a known format"] * 2,
+    ]
 
 
 def test_parquet_columns_of_other_types_are_refused(tmp_path):
-    pq.write_table(pa.table({"text": [1.5], "t": ["a"], "label": [0.5]}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"text": [1.5], "t": ["a"], "label": [0.5]}), tmp_path / "t.parquet"
+    )
     with pytest.raises(
-        InputError, match=r"^x must name one column of .* with texts, or bytes of images; 'text' holds double"
+        InputError,
+        match=r"^x must name one column of .* with texts, or bytes of images; 'text' holds double",
     ):
         open_source(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"^y must name one column of .* with integers or texts; 'label' holds double"):
+    with pytest.raises(
+        InputError,
+        match=r"^y must name one column of .* with integers or texts; 'label' holds double",
+    ):
         open_source(tmp_path / "t.parquet", columns=Columns("t"))
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match="must be a Parquet file"):
@@ -209,11 +267,27 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
     ("name", "options", "message"),
     [
         ("t.csv", {"labels": "y.txt"}, "^labels goes with images"),
-        ("t.txt", {"columns": Columns(x="text")}, "^columns go with files that have columns"),
-        ("photos", {"columns": Columns(y="label")}, "^columns go with files that have columns"),
+        (
+            "t.txt",
+            {"columns": Columns(x="text")},
+            "^columns go with files that have columns",
+        ),
+        (
+            "photos",
+            {"columns": Columns(y="label")},
+            "^columns go with files that have columns",
+        ),
         ("t.csv", {"kind": "images"}, "^kind must be another .*, which is a file"),
-        ("t.csv", {"columns": Columns(y="kind")}, "^y must be one column of .*; got 'kind'; see its first line"),
-        ("other.csv", {}, "^x must name the column of .* with the text or image; see its first line"),
+        (
+            "t.csv",
+            {"columns": Columns(y="kind")},
+            "^y must be one column of .*; got 'kind'; see its first line",
+        ),
+        (
+            "other.csv",
+            {},
+            "^x must name the column of .* with the text or image; see its first line",
+        ),
         ("empty.csv", {}, "is empty; its first line must name the columns"),
     ],
 )
@@ -231,7 +305,9 @@ def test_options_that_do_not_fit_are_refused(name, options, message, tmp_path, f
 def test_one_image_is_a_source(folder, run, images):
     found = run(folder / "cat" / "1.png", images)
     assert (found.ids, found.reasons) == (["1.png"], {})
-    np.testing.assert_array_equal(np.asarray(found.table), np.asarray(run(folder, images, out="all").table)[:1])
+    np.testing.assert_array_equal(
+        np.asarray(found.table), np.asarray(run(folder, images, out="all").table)[:1]
+    )
 
 
 def test_a_linked_class_folder_is_followed_and_a_loop_is_not(folder, run, images):
@@ -259,10 +335,19 @@ def test_a_file_name_that_is_no_utf_8_is_a_record_like_any_other(folder, run, im
 
 def test_forged_ids_push_out_no_record_of_others(tmp_path, run, texts):
     """A person more, whose records come first, adds these and takes none of the others away."""
-    others = [json.dumps({"id": number, "text": f"text {number}"}) for number in range(400)]
-    forged = [json.dumps({"id": number, "text": f"forged {number}"}) for number in range(40)]
+    others = [
+        json.dumps({"id": number, "text": f"text {number}"}) for number in range(400)
+    ]
+    forged = [
+        json.dumps({"id": number, "text": f"forged {number}"}) for number in range(40)
+    ]
     found = [
-        run(put(tmp_path / f"{out}.jsonl", "\n".join(lines).encode()), texts, columns=Columns(id="id"), out=out)
+        run(
+            put(tmp_path / f"{out}.jsonl", "\n".join(lines).encode()),
+            texts,
+            columns=Columns(id="id"),
+            out=out,
+        )
         for out, lines in (("with", forged + others), ("without", others))
     ]
     assert found[0].ids[40:] == found[1].ids == [str(number) for number in range(400)]
@@ -272,8 +357,13 @@ def test_forged_ids_push_out_no_record_of_others(tmp_path, run, texts):
 
 
 def test_no_line_of_json_names_the_columns_of_others(tmp_path):
-    lines = [{"sentence": f"t{i}", "labels": "a", "text": f"u{i}", "label": "b"} for i in range(3)]
-    names = [json.dumps({key: line[key] for key in ("text", "label")}) for line in lines]
+    lines = [
+        {"sentence": f"t{i}", "labels": "a", "text": f"u{i}", "label": "b"}
+        for i in range(3)
+    ]
+    names = [
+        json.dumps({key: line[key] for key in ("text", "label")}) for line in lines
+    ]
     without = facts(open_source(put(tmp_path / "a.jsonl", "\n".join(names).encode())))
     odd = json.dumps({"sentence": "x", "labels": "y"})
     added = open_source(put(tmp_path / "b.jsonl", "\n".join([*names, odd]).encode()))
@@ -284,14 +374,20 @@ def test_no_line_of_json_names_the_columns_of_others(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["upload.parquet"])
-def test_one_file_does_not_turn_a_folder_of_images_into_something_else(folder, name, tmp_path):
+def test_one_file_does_not_turn_a_folder_of_images_into_something_else(
+    folder, name, tmp_path
+):
     flat = tmp_path / "flat"
     for place in range(3):
         put(flat / f"{place}.png", image_bytes(place))
     put(flat / name, b"")
     with pytest.raises(InputError, match=r"^kind must say what"):
         open_source(flat)
-    assert [record.id for record in open_source(flat, kind="images")][:3] == ["0.png", "1.png", "2.png"]
+    assert [record.id for record in open_source(flat, kind="images")][:3] == [
+        "0.png",
+        "1.png",
+        "2.png",
+    ]
     put(folder / name, b"")
     with pytest.raises(InputError, match=r"^kind must say what"):
         open_source(folder)

@@ -27,7 +27,9 @@ N = 1237  # so does the number of rows
 FLOATS = ["float16", "float32", "float64"]
 TYPES = [*FLOATS, "int8"]
 # One folder serves all examples of a property; each example writes its files anew.
-SAME_FOLDER = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAME_FOLDER = settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def rows_of(n, d, dtype="float32", seed=0):
@@ -36,8 +38,16 @@ def rows_of(n, d, dtype="float32", seed=0):
 
 def arrow_rows(rows, kind="fixed"):
     """`rows` as an Arrow array; rows or entries that are None become nulls."""
-    value = pa.from_numpy_dtype(rows.dtype) if isinstance(rows, np.ndarray) else pa.float32()
-    lists = {"fixed": pa.list_(value, len(rows[0])), "list": pa.list_(value), "large": pa.large_list(value)}
+    value = (
+        pa.from_numpy_dtype(rows.dtype)
+        if isinstance(rows, np.ndarray)
+        else pa.float32()
+    )
+    lists = {
+        "fixed": pa.list_(value, len(rows[0])),
+        "list": pa.list_(value),
+        "large": pa.large_list(value),
+    }
     return pa.array(list(rows), type=lists[kind])
 
 
@@ -62,7 +72,8 @@ def refused(call, *texts, error=InputError):
     return line
 
 
-# --- reading rows in blocks ------------------------------------------------------------------------------------------
+# --- reading rows in blocks
+# ------------------------------------------------------------------------------------------
 
 
 def store(folder, form, rows):
@@ -77,7 +88,9 @@ def store(folder, form, rows):
     elif form == "npz":
         np.savez_compressed(path, x=rows)
     else:
-        save_parquet(path, {"x": arrow_rows(rows, form.split("-")[1])}, row_group_size=7)
+        save_parquet(
+            path, {"x": arrow_rows(rows, form.split("-")[1])}, row_group_size=7
+        )
     return path
 
 
@@ -105,8 +118,13 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
     assert np.array_equal(table, rows)
     for size in (1, 4, 7, 23, 1000):
         blocks = list(table.blocks(size))
-        assert [len(block) for block in blocks] == [size] * (23 // size) + [23 % size] * (23 % size > 0)
-        assert all(block.flags.c_contiguous and block.dtype == np.dtype(dtype) for block in blocks)
+        assert [len(block) for block in blocks] == [size] * (23 // size) + [
+            23 % size
+        ] * (23 % size > 0)
+        assert all(
+            block.flags.c_contiguous and block.dtype == np.dtype(dtype)
+            for block in blocks
+        )
         assert np.array_equal(np.concatenate(blocks), rows)
 
 
@@ -118,7 +136,9 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
     size=st.integers(1, 90),
     batch=st.integers(1, 60),
 )
-def test_blocks_of_shards_equal_the_array(tmp_path, monkeypatch, counts, group, size, batch):
+def test_blocks_of_shards_equal_the_array(
+    tmp_path, monkeypatch, counts, group, size, batch
+):
     monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", batch)
     folder = tmp_path / "shards"
     folder.mkdir(exist_ok=True)
@@ -127,10 +147,16 @@ def test_blocks_of_shards_equal_the_array(tmp_path, monkeypatch, counts, group, 
     rows = rows_of(sum(counts), 3)
     labels = np.arange(len(rows))
     for place, (part, names) in enumerate(
-        zip(np.split(rows, np.cumsum(counts)[:-1]), np.split(labels, np.cumsum(counts)[:-1]), strict=True)
+        zip(
+            np.split(rows, np.cumsum(counts)[:-1]),
+            np.split(labels, np.cumsum(counts)[:-1]),
+            strict=True,
+        )
     ):
         values = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), 3)
-        save_parquet(folder / f"{place}.parquet", {"x": values, "y": names}, row_group_size=group)
+        save_parquet(
+            folder / f"{place}.parquet", {"x": values, "y": names}, row_group_size=group
+        )
     table = read_table(folder)
     assert table.shape == rows.shape
     assert np.array_equal(table.y, labels)
@@ -143,7 +169,9 @@ def test_blocks_of_shards_equal_the_array(tmp_path, monkeypatch, counts, group, 
 
 def test_a_table_without_rows_has_no_blocks(tmp_path):
     for name in ("a.npz", "a.parquet"):
-        write_table(tmp_path / name, np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+        write_table(
+            tmp_path / name, np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+        )
     np.save(tmp_path / "a.npy", np.zeros((0, 4), np.float32))
     for name in ("a.npz", "a.parquet", "a.npy"):
         table = read_table(tmp_path / name)
@@ -182,7 +210,10 @@ def test_blocks_can_be_left_early_and_started_again(tmp_path):
 @pytest.mark.parametrize("form", ["npy", "parquet-fixed"])
 def test_block_size_is_a_positive_integer(tmp_path, form, size):
     table = read_table(store(tmp_path, form, rows_of(3, 2)))
-    with pytest.raises(ParameterError, match=re.escape(f"size must be an integer of at least 1; got {size!r}")):
+    with pytest.raises(
+        ParameterError,
+        match=re.escape(f"size must be an integer of at least 1; got {size!r}"),
+    ):
         next(table.blocks(size))
     assert len(next(table.blocks(np.int64(2)))) == 2
 
@@ -201,11 +232,18 @@ def test_repr_shows_neither_labels_nor_row_count(tmp_path):
     write_table(tmp_path / "i.npz", rows_of(N, 3), [7] * N)
     # One for both types: which one it is may depend on one record.
     assert repr(read_table(tmp_path / "i.npz")) == repr(read_table(tmp_path / "a.npz"))
-    assert repr(read_table(tmp_path / "a.npz")) == "<EmbeddingTable: rows of 3 float32, with labels>"
-    assert repr(read_table(tmp_path / "a.npz", y=None)) == "<EmbeddingTable: rows of 3 float32, without labels>"
+    assert (
+        repr(read_table(tmp_path / "a.npz"))
+        == "<EmbeddingTable: rows of 3 float32, with labels>"
+    )
+    assert (
+        repr(read_table(tmp_path / "a.npz", y=None))
+        == "<EmbeddingTable: rows of 3 float32, without labels>"
+    )
 
 
-# --- bad records stay silent -----------------------------------------------------------------------------------------
+# --- bad records stay silent
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["fixed", "list", "large"])
@@ -213,14 +251,21 @@ def test_repr_shows_neither_labels_nor_row_count(tmp_path):
 def test_nulls_make_their_row_nan_and_leave_the_others(tmp_path, dtype, kind):
     good = rows_of(40, 3, dtype)
     value = pa.from_numpy_dtype(good.dtype)
-    type_ = {"fixed": pa.list_(value, 3), "list": pa.list_(value), "large": pa.large_list(value)}[kind]
+    type_ = {
+        "fixed": pa.list_(value, 3),
+        "list": pa.list_(value),
+        "large": pa.large_list(value),
+    }[kind]
     records = [list(row) for row in good]
-    null_lists, null_entries = [0, 5, 6, 39], [1, 17]
+    null_lists = [0, 5, 6, 39]
+    null_entries = [1, 17]
     for place in null_lists:
         records[place] = None
     for place in null_entries:
         records[place][place % 3] = None
-    save_parquet(tmp_path / "a.parquet", {"x": pa.array(records, type=type_)}, row_group_size=9)
+    save_parquet(
+        tmp_path / "a.parquet", {"x": pa.array(records, type=type_)}, row_group_size=9
+    )
     table = read_table(tmp_path / "a.parquet")
     expected = good.copy()
     expected[null_lists + null_entries] = 0 if dtype == "int8" else np.nan
@@ -252,9 +297,12 @@ def test_width_is_found_behind_nulls(tmp_path, monkeypatch, kind):
 
 def test_missing_labels_become_labels_of_no_class(tmp_path):
     x = arrow_rows(rows_of(3, 2))
-    save_parquet(tmp_path / "i.parquet", {"x": x, "y": pa.array([4, None, 2], pa.int16())})
+    save_parquet(
+        tmp_path / "i.parquet", {"x": x, "y": pa.array([4, None, 2], pa.int16())}
+    )
     save_parquet(tmp_path / "s.parquet", {"x": x, "y": pa.array(["a", None, "b"])})
-    integers, strings = read_table(tmp_path / "i.parquet").y, read_table(tmp_path / "s.parquet").y
+    integers = read_table(tmp_path / "i.parquet").y
+    strings = read_table(tmp_path / "s.parquet").y
     assert integers.dtype == np.int64
     assert integers.tolist() == [4, np.iinfo(np.int64).min, 2]
     assert strings.tolist() == ["a", "", "b"]
@@ -268,16 +316,24 @@ def assert_texts(labels, expected):
     assert {type(label) for label in labels} == {str} or not expected
 
 
-# --- names, labels, metadata -----------------------------------------------------------------------------------------
+# --- names, labels, metadata
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("x", "y"),
-    [("x", "y"), ("X", "label"), ("embedding", "label"), ("embeddings", "labels"), ("x", "labels")],
+    [
+        ("x", "y"),
+        ("X", "label"),
+        ("embedding", "label"),
+        ("embeddings", "labels"),
+        ("x", "labels"),
+    ],
 )
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_default_names_have_others_in_their_place(tmp_path, suffix, x, y):
-    rows, labels = rows_of(4, 2), np.arange(4)
+    rows = rows_of(4, 2)
+    labels = np.arange(4)
     path = tmp_path / f"a.{suffix}"
     if suffix == "npz":
         np.savez(path, **{x: rows, y: labels, "other": rows})
@@ -290,12 +346,23 @@ def test_default_names_have_others_in_their_place(tmp_path, suffix, x, y):
 
 def test_given_names_are_taken_literally(tmp_path):
     rows = rows_of(4, 2)
-    np.savez(tmp_path / "a.npz", x=rows, mine=-rows, y=np.zeros(4, int), coarse=np.ones(4, int))
+    np.savez(
+        tmp_path / "a.npz",
+        x=rows,
+        mine=-rows,
+        y=np.zeros(4, int),
+        coarse=np.ones(4, int),
+    )
     table = read_table(tmp_path / "a.npz", x="mine", y="coarse")
     assert np.array_equal(table, -rows)
     assert table.y.tolist() == [1] * 4
     np.savez(tmp_path / "b.npz", embedding=rows, label=np.zeros(4, int))
-    refused(lambda: read_table(tmp_path / "b.npz", x="mine"), "'mine'", "'embedding', 'label'", "x must name")
+    refused(
+        lambda: read_table(tmp_path / "b.npz", x="mine"),
+        "'mine'",
+        "'embedding', 'label'",
+        "x must name",
+    )
     refused(lambda: read_table(tmp_path / "b.npz", y="fine"), "'fine'", "y must name")
     assert read_table(tmp_path / "b.npz", y=None).y is None
 
@@ -314,9 +381,14 @@ def test_parquet_string_labels(tmp_path, column):
     assert_texts(read_table(tmp_path / "a.parquet").y, ["b", "a", "b"])
 
 
-@pytest.mark.parametrize("type_", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.bool_()], ids=str)
+@pytest.mark.parametrize(
+    "type_", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.bool_()], ids=str
+)
 def test_parquet_integer_labels(tmp_path, type_):
-    save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows_of(3, 2)), "y": pa.array([1, 0, 1]).cast(type_)})
+    save_parquet(
+        tmp_path / "a.parquet",
+        {"x": arrow_rows(rows_of(3, 2)), "y": pa.array([1, 0, 1]).cast(type_)},
+    )
     labels = read_table(tmp_path / "a.parquet").y
     assert labels.dtype == np.int64
     assert labels.tolist() == [1, 0, 1]
@@ -335,13 +407,20 @@ def test_parquet_integer_labels(tmp_path, type_):
         ("l.txt", b"1\n2\n99999999999999999999\n", ["1", "2", "99999999999999999999"]),
         ("l.txt", "é\n\u2028\u2028x\nb\x0cc\n".encode(), ["é", "x", "b\x0cc"]),
         ("l.txt", b"1\na\rb\n2\n", ["1", "a\rb", "2"]),
-        ("l.txt", b'"a"\n"b\nc"\n', ['"a"', '"b', 'c"']),  # as `read_classes` reads them
+        (
+            "l.txt",
+            b'"a"\n"b\nc"\n',
+            ['"a"', '"b', 'c"'],
+        ),  # as `read_classes` reads them
     ],
 )
 @pytest.mark.parametrize("form", ["npy", "npz", "parquet-fixed"])
 def test_text_labels_go_with_every_form(tmp_path, form, name, content, expected):
     (tmp_path / name).write_bytes(content)
-    assert_texts(read_table(store(tmp_path, form, rows_of(3, 2)), labels=tmp_path / name).y, expected)
+    assert_texts(
+        read_table(store(tmp_path, form, rows_of(3, 2)), labels=tmp_path / name).y,
+        expected,
+    )
 
 
 @pytest.mark.parametrize("name", ["l.txt"])
@@ -362,7 +441,9 @@ def test_a_label_file_overrides_the_labels_of_the_table(tmp_path):
 def test_shards_come_in_the_order_of_their_names(tmp_path):
     rows = rows_of(6, 2)
     for name, part in (("b", rows[2:4]), ("a", rows[:2]), ("c", rows[4:])):
-        write_table(tmp_path / f"{name}.parquet", part, metadata={"encoder": "e", "shard": name})
+        write_table(
+            tmp_path / f"{name}.parquet", part, metadata={"encoder": "e", "shard": name}
+        )
     (tmp_path / "_metadata.parquet").write_bytes(b"junk")
     (tmp_path / ".hidden.parquet").write_bytes(b"junk")
     (tmp_path / "readme.txt").write_text("junk")
@@ -372,29 +453,44 @@ def test_shards_come_in_the_order_of_their_names(tmp_path):
 
 
 def test_what_one_shard_does_not_cover_the_table_does_not(tmp_path):
-    for name, metadata in (("a", {"encoder": "e"}), ("b", {"encoder": "e", "not_covered": "rounding"})):
+    for name, metadata in (
+        ("a", {"encoder": "e"}),
+        ("b", {"encoder": "e", "not_covered": "rounding"}),
+    ):
         write_table(tmp_path / f"{name}.parquet", rows_of(3, 2), metadata=metadata)
     assert read_table(tmp_path).metadata == {"encoder": "e", "not_covered": "rounding"}
 
 
 def test_ids_are_those_of_the_rows_in_order(tmp_path):
     for name, ids in (("b", ["x", "y"]), ("a", ["4711"])):
-        save_parquet(tmp_path / f"{name}.parquet", {"x": arrow_rows(rows_of(len(ids), 2)), "id": ids})
+        save_parquet(
+            tmp_path / f"{name}.parquet",
+            {"x": arrow_rows(rows_of(len(ids), 2)), "id": ids},
+        )
     assert read_table(tmp_path).ids == ["4711", "x", "y"]
     assert read_table(tmp_path / "a.parquet").ids == ["4711"]
 
 
 @pytest.mark.parametrize(
-    "column", [None, [1, 2, 3], ["a", None, "c"], [b"a", b"b", b"c"]], ids=["none", "integers", "null", "bytes"]
+    "column",
+    [None, [1, 2, 3], ["a", None, "c"], [b"a", b"b", b"c"]],
+    ids=["none", "integers", "null", "bytes"],
 )
 def test_rows_without_a_text_each_have_no_ids(column, tmp_path):
-    columns = {"x": arrow_rows(rows_of(3, 2))} | ({} if column is None else {"id": column})
+    columns = {"x": arrow_rows(rows_of(3, 2))} | (
+        {} if column is None else {"id": column}
+    )
     assert read_table(save_parquet(tmp_path / "a.parquet", columns)).ids is None
 
 
 def test_ids_that_cannot_be_read_are_an_error_without_them(tmp_path):
-    columns = {"x": arrow_rows(rows_of(N, 2)), "id": [SECRET + str(number) for number in range(N)]}
-    path = save_parquet(tmp_path / "a.parquet", columns, compression="none", use_dictionary=False)
+    columns = {
+        "x": arrow_rows(rows_of(N, 2)),
+        "id": [SECRET + str(number) for number in range(N)],
+    }
+    path = save_parquet(
+        tmp_path / "a.parquet", columns, compression="none", use_dictionary=False
+    )
     table = read_table(path)
     content = path.read_bytes()
     path.write_bytes(content.replace(SECRET.encode(), b"\xff" * len(SECRET)))
@@ -405,13 +501,22 @@ def test_ids_that_cannot_be_read_are_an_error_without_them(tmp_path):
 def test_labels_in_another_encoding_are_refused_and_not_replaced(tmp_path, name):
     (tmp_path / name).write_bytes("cat\ngröße\n".encode("latin-1"))
     path = store(tmp_path, "npy", rows_of(2, 2))
-    refused(lambda: read_table(path, labels=tmp_path / name), f"{name} must be a UTF-8 text file", "save it as UTF-8")
+    refused(
+        lambda: read_table(path, labels=tmp_path / name),
+        f"{name} must be a UTF-8 text file",
+        "save it as UTF-8",
+    )
 
 
 def test_a_table_of_an_array():
     rows = rows_of(3, 2)
     table = EmbeddingTable.of(rows, metadata={"encoder": "e"})
-    assert (table.shape, table.dtype, table.y, table.ids) == ((3, 2), np.float32, None, None)
+    assert (table.shape, table.dtype, table.y, table.ids) == (
+        (3, 2),
+        np.float32,
+        None,
+        None,
+    )
     np.testing.assert_array_equal(np.asarray(table), rows)
     np.testing.assert_array_equal(np.concatenate(list(table.blocks(2))), rows)
     assert table.metadata == {"encoder": "e"}
@@ -422,7 +527,8 @@ def test_a_table_of_an_array():
             EmbeddingTable.of(other)
 
 
-# --- one odd label changes nothing about the others -----------------------------------------------------------------
+# --- one odd label changes nothing about the others
+# -----------------------------------------------------------------
 
 
 LONG = 2_000_000
@@ -450,7 +556,10 @@ ODD = {
     "padded": b"007",
     "long": b"x" * 1_000_000,
 }
-USUAL = {"integers": ["3", "-1", "0", "3", "12"], "words": ["cat", "dog", "both, really", "größe", "cat"]}
+USUAL = {
+    "integers": ["3", "-1", "0", "3", "12"],
+    "words": ["cat", "dog", "both, really", "größe", "cat"],
+}
 
 
 def codes_of(labels, classes):
@@ -489,7 +598,8 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
     # Only what a file may hold around a text is taken away.
     bare = odd == "byte order mark" and suffix != ".parquet"
     for classes in ([3, 0, -1, 1], ["3", "0", "cat", "1"]):
-        codes, alone = codes_of(after, classes), codes_of(before, classes)
+        codes = codes_of(after, classes)
+        alone = codes_of(before, classes)
         assert np.delete(codes, place).tolist() == alone.tolist()
         assert (alone == 0).any() == (usual == "integers")
         assert codes[place] == (3 if bare else -1)
@@ -498,10 +608,15 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
 
 @pytest.mark.slow
 @loop("place", [0, 2, 5])
-@loop("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
+@loop(
+    "odd",
+    ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"],
+)
 @loop("usual", USUAL)
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, odd, place):
+def test_an_odd_string_of_numpy_changes_no_other_label(
+    tmp_path, suffix, usual, odd, place
+):
     def read(labels):
         if suffix == "npz":
             np.savez(tmp_path / "a.npz", x=rows_of(len(labels), 2), y=labels)
@@ -540,17 +655,26 @@ def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, 
     ],
     ids=str,
 )
-def test_an_odd_value_of_a_column_changes_no_other_label(tmp_path, type_, odd, encoded, place):
+def test_an_odd_value_of_a_column_changes_no_other_label(
+    tmp_path, type_, odd, encoded, place
+):
     def read(values):
-        native = [bool(value) if type_ == pa.bool_() and value is not None else value for value in values]
+        native = [
+            bool(value) if type_ == pa.bool_() and value is not None else value
+            for value in values
+        ]
         column = pa.array(native, type_)
         column = column.dictionary_encode() if encoded else column
-        save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows_of(len(values), 2)), "y": column})
+        save_parquet(
+            tmp_path / "a.parquet",
+            {"x": arrow_rows(rows_of(len(values), 2)), "y": column},
+        )
         return read_table(tmp_path / "a.parquet").y
 
     text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
     usual = ["1", "cat", "0", "1"] if text else [1, 0, 0, 1]
-    before, after = read(usual), read([*usual[:place], odd, *usual[place:]])
+    before = read(usual)
+    after = read([*usual[:place], odd, *usual[place:]])
     assert before.tolist() == usual
     assert before.dtype == after.dtype == (object if text else np.int64)
     assert np.delete(after, place).tolist() == usual
@@ -561,15 +685,24 @@ def test_an_odd_value_of_a_column_changes_no_other_label(tmp_path, type_, odd, e
 
 def test_the_largest_integers_of_a_column_are_read_as_they_are(tmp_path):
     values = [2**63 - 1, 0, 2**63 - 2]
-    save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows_of(3, 2)), "y": pa.array(values, pa.uint64())})
+    save_parquet(
+        tmp_path / "a.parquet",
+        {"x": arrow_rows(rows_of(3, 2)), "y": pa.array(values, pa.uint64())},
+    )
     assert read_table(tmp_path / "a.parquet").y.tolist() == values
 
 
 def test_a_shard_with_an_odd_label_goes_with_the_others(tmp_path):
     """The type of labels does not depend on them, so that shards agree whatever they hold."""
-    for name, labels in (("a", ["1", "2"]), ("b", ["x" * LONG, "3"]), ("c", [None, "4"])):
+    for name, labels in (
+        ("a", ["1", "2"]),
+        ("b", ["x" * LONG, "3"]),
+        ("c", [None, "4"]),
+    ):
         column = pa.array(labels, pa.string())
-        save_parquet(tmp_path / f"{name}.parquet", {"x": arrow_rows(rows_of(2, 2)), "y": column})
+        save_parquet(
+            tmp_path / f"{name}.parquet", {"x": arrow_rows(rows_of(2, 2)), "y": column}
+        )
     assert_texts(read_table(tmp_path).y, ["1", "2", "x" * LONG, "3", "", "4"])
 
 
@@ -577,7 +710,9 @@ def test_a_shard_with_an_odd_label_goes_with_the_others(tmp_path):
 def test_a_long_label_is_held_once(tmp_path, suffix):
     """One array of fixed width would hold 1000 times 8 MB."""
     contents = [*[b"1"] * 1000, b"x" * LONG]
-    labels_of_text(tmp_path, suffix, contents)  # imports and caches are none of the matter
+    labels_of_text(
+        tmp_path, suffix, contents
+    )  # imports and caches are none of the matter
     tracemalloc.start()
     try:
         labels = labels_of_text(tmp_path, suffix, contents)
@@ -593,13 +728,16 @@ def test_a_long_label_is_held_once(tmp_path, suffix):
     assert read_table(tmp_path / "b.parquet").y.tolist() == labels.tolist()
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors
+# ----------------------------------------------------------------------------------------------------------
 
 
 def object_npy():
     """An npy file of Python objects, as far as its header says. Nothing unpickles it."""
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (2, 2)})
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "|O", "fortran_order": False, "shape": (2, 2)}
+    )
     return file.getvalue() + b"cposix\nsystem\n(S'true'\ntR."
 
 
@@ -610,7 +748,11 @@ def test_objects_are_never_unpickled(tmp_path):
         archive.writestr("x.npy", object_npy())
     refused(lambda: read_table(tmp_path / "a.npz"), "a.npz", "not as Python objects")
     write_table(tmp_path / "b.npz", rows_of(2, 2))
-    refused(lambda: read_table(tmp_path / "b.npz", labels=tmp_path / "a.npy"), "a.npy", "not as Python objects")
+    refused(
+        lambda: read_table(tmp_path / "b.npz", labels=tmp_path / "a.npy"),
+        "a.npy",
+        "not as Python objects",
+    )
 
 
 @pytest.mark.parametrize(
@@ -633,7 +775,9 @@ def test_path_must_be_a_table(tmp_path, name, message):
     refused(lambda: read_table(tmp_path / name), message)
 
 
-@pytest.mark.parametrize("content", [b"", SECRET.encode() * 50, b"PK\x03\x04" + SECRET.encode()])
+@pytest.mark.parametrize(
+    "content", [b"", SECRET.encode() * 50, b"PK\x03\x04" + SECRET.encode()]
+)
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.parquet", "l.npy"])
 def test_damaged_files_are_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
@@ -664,7 +808,8 @@ def test_the_suffix_must_tell_the_format(tmp_path, suffix, other):
 @given(data=st.data())
 def test_damaged_bytes_raise_input_error_or_nothing(tmp_path, suffix, data):
     """Cut a file and change some of its bytes: the one error is InputError, without data in it."""
-    rows, labels = rows_of(30, 4), np.array([SECRET] * 30)
+    rows = rows_of(30, 4)
+    labels = np.array([SECRET] * 30)
     path = tmp_path / f"a.{suffix}"
     if suffix == "npy":
         np.save(path, rows)
@@ -674,9 +819,13 @@ def test_damaged_bytes_raise_input_error_or_nothing(tmp_path, suffix, data):
     for _ in range(data.draw(st.integers(0, 4))):
         # Half of the changes near the ends, where the headers are.
         near = data.draw(st.booleans())
-        place = data.draw(st.integers(-160, 160) if near else st.integers(0, len(content) - 1))
+        place = data.draw(
+            st.integers(-160, 160) if near else st.integers(0, len(content) - 1)
+        )
         content[place % len(content)] = data.draw(st.integers(0, 255))
-    path.write_bytes(content[: data.draw(st.sampled_from([len(content), len(content) // 2, 9, 130]))])
+    path.write_bytes(
+        content[: data.draw(st.sampled_from([len(content), len(content) // 2, 9, 130]))]
+    )
     line = outcome(path)
     assert SECRET not in line
     assert "\n" not in line
@@ -691,9 +840,12 @@ def test_each_of_the_damaged_bytes_raises_input_error_or_nothing(tmp_path, suffi
         np.save(path, rows_of(30, 4))
     else:
         write_table(path, rows_of(30, 4), np.array([SECRET] * 30))
-    content, lines = path.read_bytes(), []
+    content = path.read_bytes()
+    lines = []
     for place in range(0, len(content), 5):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        path.write_bytes(
+            content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
+        )
         lines.append(outcome(path))
     assert any(lines)
     assert not any(SECRET in line or "\n" in line for line in lines)
@@ -703,7 +855,9 @@ def outcome(path):
     """Read a whole table; return the message of an InputError, if there is one."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy warns about headers that look like those of Python 2
+            warnings.simplefilter(
+                "ignore"
+            )  # NumPy warns about headers that look like those of Python 2
             for _ in read_table(path).blocks(7):
                 pass
     except InputError as error:
@@ -717,7 +871,10 @@ def outcome(path):
         (np.zeros(N), "must have two dimensions, rows and features; got 1 dimensions"),
         (np.zeros((N, 2, 2)), "got 3 dimensions"),
         (np.zeros((N, 0)), "got no columns"),
-        (np.full((N, 2), SECRET), "must hold floats (16, 32 or 64 bits) or integers; got text"),
+        (
+            np.full((N, 2), SECRET),
+            "must hold floats (16, 32 or 64 bits) or integers; got text",
+        ),
         (np.zeros((N, 2), complex), "got complex128"),
         (np.zeros((N, 2), bool), "got bool"),
         (np.zeros((N, 2), "M8[s]"), "got datetime64"),
@@ -748,7 +905,9 @@ def test_labels_must_be_integers_or_strings(tmp_path, labels):
     np.savez(tmp_path / "a.npz", x=rows, y=labels)
     refused(lambda: read_table(tmp_path / "a.npz"), "a.npz: array 'y' must")
     np.save(tmp_path / "l.npy", labels)
-    refused(lambda: read_table(tmp_path / "a.npz", labels=tmp_path / "l.npy"), "l.npy must")
+    refused(
+        lambda: read_table(tmp_path / "a.npz", labels=tmp_path / "l.npy"), "l.npy must"
+    )
     refused(lambda: write_table(tmp_path / "b.npz", rows, labels), "y must")
     assert read_table(tmp_path / "a.npz", y=None).y is None
 
@@ -765,7 +924,10 @@ def test_labels_must_be_integers_or_strings(tmp_path, labels):
 )
 def test_parquet_labels_must_be_integers_or_strings(tmp_path, column):
     save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows_of(2, 2)), "y": column})
-    refused(lambda: read_table(tmp_path / "a.parquet"), "a.parquet with integers or strings; 'y' holds")
+    refused(
+        lambda: read_table(tmp_path / "a.parquet"),
+        "a.parquet with integers or strings; 'y' holds",
+    )
 
 
 @pytest.mark.parametrize(
@@ -788,20 +950,30 @@ def test_parquet_rows_must_be_lists_of_numbers(tmp_path, column):
     )
 
 
-@pytest.mark.parametrize("records", [[[1.0, 2.0], [1.0]], [[1.0], None, [1.0, 2.0]], [[], [1.0]], [[1.0], []]])
+@pytest.mark.parametrize(
+    "records",
+    [[[1.0, 2.0], [1.0]], [[1.0], None, [1.0, 2.0]], [[], [1.0]], [[1.0], []]],
+)
 def test_lists_of_varying_length_are_refused(tmp_path, records):
     save_parquet(tmp_path / "a.parquet", {"x": pa.array(records)})
     wanted = "a.parquet: all lists in column 'x' must have the same length"
     for read in (lambda table: list(table.blocks(2)), EmbeddingTable.to_array):
-        line = refused(lambda read=read: read(read_table(tmp_path / "a.parquet")), wanted)
+        line = refused(
+            lambda read=read: read(read_table(tmp_path / "a.parquet")), wanted
+        )
         assert not re.search(r"\d", line.replace(str(tmp_path), ""))
 
 
-@pytest.mark.parametrize("odd", [[[1.0], [1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], []]])  # as many numbers as one length has
+@pytest.mark.parametrize(
+    "odd", [[[1.0], [1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], []]]
+)  # as many numbers as one length has
 def test_a_later_list_of_another_length_is_refused(tmp_path, monkeypatch, odd):
     monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", 2)
     save_parquet(tmp_path / "a.parquet", {"x": pa.array([[1.0, 2.0]] * 4 + odd)})
-    refused(lambda: read_table(tmp_path / "a.parquet"), "all lists in column 'x' must have the same length")
+    refused(
+        lambda: read_table(tmp_path / "a.parquet"),
+        "all lists in column 'x' must have the same length",
+    )
 
 
 def test_a_list_that_another_took_the_place_of_is_noticed(tmp_path):
@@ -813,8 +985,13 @@ def test_a_list_that_another_took_the_place_of_is_noticed(tmp_path):
 
 @pytest.mark.parametrize("records", [[], [None, None], [[], []], [[], None]])
 def test_lists_of_no_known_length_are_refused(tmp_path, records):
-    save_parquet(tmp_path / "a.parquet", {"x": pa.array(records, pa.list_(pa.float32()))})
-    refused(lambda: read_table(tmp_path / "a.parquet"), "column 'x' must have the same length")
+    save_parquet(
+        tmp_path / "a.parquet", {"x": pa.array(records, pa.list_(pa.float32()))}
+    )
+    refused(
+        lambda: read_table(tmp_path / "a.parquet"),
+        "column 'x' must have the same length",
+    )
 
 
 @pytest.mark.parametrize(
@@ -829,9 +1006,13 @@ def test_lists_of_no_known_length_are_refused(tmp_path, records):
     ],
 )
 def test_shards_must_have_one_schema(tmp_path, second):
-    save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows_of(2, 2)), "y": pa.array([1, 2])})
+    save_parquet(
+        tmp_path / "a.parquet", {"x": arrow_rows(rows_of(2, 2)), "y": pa.array([1, 2])}
+    )
     save_parquet(tmp_path / "b.parquet", second)
-    refused(lambda: read_table(tmp_path), "all shards must have the same columns and types")
+    refused(
+        lambda: read_table(tmp_path), "all shards must have the same columns and types"
+    )
 
 
 def test_a_column_name_must_be_unique(tmp_path):
@@ -848,7 +1029,9 @@ def test_rows_and_labels_must_be_equally_many(tmp_path, suffix):
     else:
         write_table(path, rows_of(N, 2))
     (tmp_path / "l.txt").write_text(f"{SECRET}\n" * (N + 1))
-    line = refused(lambda: read_table(path, labels=tmp_path / "l.txt"), "l.txt", "differ", "header")
+    line = refused(
+        lambda: read_table(path, labels=tmp_path / "l.txt"), "l.txt", "differ", "header"
+    )
     assert str(N + 1) not in line
     refused(lambda: write_table(tmp_path / "b.npz", rows_of(N, 2), [SECRET]), "X and y")
     np.savez(tmp_path / "c.npz", x=rows_of(N, 2), y=np.zeros(3, int))
@@ -887,11 +1070,14 @@ def test_a_file_that_changes_is_noticed(tmp_path, count):
     refused(lambda: list(table.blocks(3)), "a.parquet", "no such file")
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing
+# ---------------------------------------------------------------------------------------------------------
 
 
 LABELS = st.one_of(st.none(), st.just("int"), st.just("str"))
-TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8)
+TEXT = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8
+)
 
 
 @pytest.mark.slow
@@ -910,8 +1096,15 @@ def test_what_was_written_reads_back(tmp_path, suffix, rows, labels, data):
     if labels == "int":
         y = data.draw(hnp.arrays(np.int64, len(rows)))
     elif labels == "str":
-        y = np.array(data.draw(st.lists(TEXT, min_size=len(rows), max_size=len(rows))), dtype=np.str_)
-    metadata = data.draw(st.dictionaries(TEXT.filter(bool), TEXT, max_size=3)) if suffix == "parquet" else {}
+        y = np.array(
+            data.draw(st.lists(TEXT, min_size=len(rows), max_size=len(rows))),
+            dtype=np.str_,
+        )
+    metadata = (
+        data.draw(st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
+        if suffix == "parquet"
+        else {}
+    )
     path = tmp_path / f"a.{suffix}"
     write_table(path, rows, y, metadata=metadata)
     table = read_table(path)
@@ -923,7 +1116,10 @@ def test_what_was_written_reads_back(tmp_path, suffix, rows, labels, data):
         kinds = {"i": "i", "U": "U" if suffix == "npz" else "O"}
         assert table.y.dtype.kind == kinds[y.dtype.kind]
         assert table.y.tolist() == y.tolist()
-    assert {file.suffix for file in tmp_path.iterdir()} <= {".npz", ".parquet"}  # nothing temporary is left
+    assert {file.suffix for file in tmp_path.iterdir()} <= {
+        ".npz",
+        ".parquet",
+    }  # nothing temporary is left
 
 
 def test_a_table_can_be_written_again(tmp_path):
@@ -946,12 +1142,17 @@ def test_object_labels_that_are_text_are_written(tmp_path, suffix):
         assert read.tolist() == labels
     for bad in (1, None, SECRET.encode()):
         y = np.array([SECRET, bad], object)
-        refused(lambda y=y: write_table(tmp_path / f"b.{suffix}", rows_of(2, 2), y), "y must hold")
+        refused(
+            lambda y=y: write_table(tmp_path / f"b.{suffix}", rows_of(2, 2), y),
+            "y must hold",
+        )
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 @pytest.mark.parametrize("step", ["write", "replace"])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, suffix, step):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path, monkeypatch, suffix, step
+):
     path = tmp_path / f"a.{suffix}"
     write_table(path, rows_of(3, 2))
     old = path.read_bytes()
@@ -962,7 +1163,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     if step == "replace":
         monkeypatch.setattr(os, "replace", fail)
     else:
-        owner, name = {"npz": (np, "savez"), "parquet": (pq.ParquetWriter, "write_table")}[suffix]
+        owner, name = {
+            "npz": (np, "savez"),
+            "parquet": (pq.ParquetWriter, "write_table"),
+        }[suffix]
         real = getattr(owner, name)
 
         def write_then_fail(*args, **kwargs):
@@ -970,7 +1174,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
             fail()
 
         monkeypatch.setattr(owner, name, write_then_fail)
-    refused(lambda: write_table(path, rows_of(9, 2)), f"a.{suffix} must be writable; got OSError")
+    refused(
+        lambda: write_table(path, rows_of(9, 2)),
+        f"a.{suffix} must be writable; got OSError",
+    )
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]
 
@@ -998,14 +1205,31 @@ def test_written_files_have_ordinary_permissions(tmp_path, suffix):
 def test_places_that_cannot_be_written(tmp_path, suffix):
     (tmp_path / "file").touch()
     (tmp_path / f"folder.{suffix}").mkdir()
-    for name in (f"none/a.{suffix}", f"file/a.{suffix}", f"folder.{suffix}", "x" * 300 + f".{suffix}"):
-        refused(lambda name=name: write_table(tmp_path / name, rows_of(3, 2)), "must be writable")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", f"folder.{suffix}"]
+    for name in (
+        f"none/a.{suffix}",
+        f"file/a.{suffix}",
+        f"folder.{suffix}",
+        "x" * 300 + f".{suffix}",
+    ):
+        refused(
+            lambda name=name: write_table(tmp_path / name, rows_of(3, 2)),
+            "must be writable",
+        )
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "file",
+        f"folder.{suffix}",
+    ]
 
 
 def test_write_table_refuses_other_suffixes_and_ragged_rows(tmp_path):
-    refused(lambda: write_table(tmp_path / "a.npy", rows_of(3, 2)), "path must end in .npz, .parquet; got 'a.npy'")
-    refused(lambda: write_table(tmp_path / "a.npz", [[1.0], [1.0, 2.0]]), "X must be an array")
+    refused(
+        lambda: write_table(tmp_path / "a.npy", rows_of(3, 2)),
+        "path must end in .npz, .parquet; got 'a.npy'",
+    )
+    refused(
+        lambda: write_table(tmp_path / "a.npz", [[1.0], [1.0, 2.0]]),
+        "X must be an array",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -1018,7 +1242,8 @@ def test_metadata_is_text_and_for_parquet(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- classes and labels ----------------------------------------------------------------------------------------------
+# --- classes and labels
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1040,7 +1265,11 @@ def test_class_lists(tmp_path, content, expected):
     (tmp_path / "classes.txt").write_bytes(content)
     classes = read_classes(tmp_path / "classes.txt")
     assert classes.tolist() == expected
-    assert classes.dtype == np.int64 if isinstance(expected[0], int) else classes.dtype.kind == "U"
+    assert (
+        classes.dtype == np.int64
+        if isinstance(expected[0], int)
+        else classes.dtype.kind == "U"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1071,26 +1300,51 @@ def test_text_files_of_labels_and_classes_fit_together(tmp_path):
     (tmp_path / "classes.txt").write_text("1\n2\n")
     table = read_table(tmp_path / "a.npy", labels=tmp_path / "l.txt")
     assert_texts(table.y, ["2", SECRET, "1"])
-    assert codes_of(table.y, read_classes(tmp_path / "classes.txt")).tolist() == [1, -1, 0]
+    assert codes_of(table.y, read_classes(tmp_path / "classes.txt")).tolist() == [
+        1,
+        -1,
+        0,
+    ]
 
 
-@pytest.mark.parametrize("bad", [[0.5], [[1]], 3, [SECRET.encode()], [[1], [1, 2]], np.array([SECRET, 2], object)])
+@pytest.mark.parametrize(
+    "bad",
+    [[0.5], [[1]], 3, [SECRET.encode()], [[1], [1, 2]], np.array([SECRET, 2], object)],
+)
 def test_labels_of_other_types_are_refused(bad):
     refused(lambda: as_labels(bad), "y must")
 
 
 def test_as_labels_copies_nothing_that_fits():
-    for y in (np.arange(3), np.array(["a", "bc"]), np.array(["a", "bc"], object), np.array([], object)):
+    for y in (
+        np.arange(3),
+        np.array(["a", "bc"]),
+        np.array(["a", "bc"], object),
+        np.array([], object),
+    ):
         assert as_labels(y) is y
 
 
 def test_as_labels_replaces_what_is_no_character():
     """A damaged npy file of text holds any numbers; Python makes no str of them, or cannot write it."""
-    codes = np.array([ord("a"), 0x110000, 0xD800, 2**32 - 1, 0xD7FF, 0xDFFF, 0xE000, 0x10FFFF], np.uint32)
+    codes = np.array(
+        [ord("a"), 0x110000, 0xD800, 2**32 - 1, 0xD7FF, 0xDFFF, 0xE000, 0x10FFFF],
+        np.uint32,
+    )
     for order in "<>":
         labels = as_labels(codes.astype(f"{order}u4").view(f"{order}U2"))
-        assert labels.tolist() == ["a\ufffd", "\ufffd\ufffd", "\ud7ff\ufffd", "\ue000\U0010ffff"]
-    assert as_labels(codes.view("U1")[::2]).tolist() == ["a", "\ufffd", "\ud7ff", "\ue000"]
+        assert labels.tolist() == [
+            "a\ufffd",
+            "\ufffd\ufffd",
+            "\ud7ff\ufffd",
+            "\ue000\U0010ffff",
+        ]
+    assert as_labels(codes.view("U1")[::2]).tolist() == [
+        "a",
+        "\ufffd",
+        "\ud7ff",
+        "\ue000",
+    ]
     for wide in ("U0", "U3"):
         assert as_labels(np.zeros(2, wide)).tolist() == ["", ""]
         assert as_labels(np.zeros(0, wide)).tolist() == []

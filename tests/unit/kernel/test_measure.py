@@ -20,8 +20,20 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.stream import TensorRows
 from dppl.kernel.measure import _Counter, calibrated
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
-from dppl.kernel.records import HeldRecords, PartReader, PrivateParts, PrivateTable, SpreadRecords
+from dppl.kernel.queries import (
+    ADD_REMOVE,
+    WITHIN_CLASS,
+    ClassSums,
+    NumberOfRecords,
+    PublicClassSizes,
+)
+from dppl.kernel.records import (
+    HeldRecords,
+    PartReader,
+    PrivateParts,
+    PrivateTable,
+    SpreadRecords,
+)
 from dppl.kernel.selection import Selection
 from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
 from dppl.testing import check_private, recorded, replayed
@@ -40,8 +52,11 @@ def counter(declared, budget=None, relation=ADD_REMOVE):
 
 
 def test_a_measurement_is_answered_as_often_as_it_was_declared():
-    measure = counter({"sums": Measurement(SUMS, times=2), "size": Measurement(NumberOfRecords())})
-    first, second = measure("sums"), measure("sums")
+    measure = counter(
+        {"sums": Measurement(SUMS, times=2), "size": Measurement(NumberOfRecords())}
+    )
+    first = measure("sums")
+    second = measure("sums")
     assert first.shape == second.shape == (3, DIM)
     assert (first != second).any()
     with pytest.raises(MeasurementError, match="'sums' was declared for 2 asks"):
@@ -50,7 +65,9 @@ def test_a_measurement_is_answered_as_often_as_it_was_declared():
     with pytest.raises(MeasurementError):
         measure("size")
     for ask in (measure, measure.noise_std, measure.unit):
-        with pytest.raises(MeasurementError, match="'counts' was not declared; declared are sums, size"):
+        with pytest.raises(
+            MeasurementError, match="'counts' was not declared; declared are sums, size"
+        ):
             ask("counts")
 
 
@@ -95,7 +112,8 @@ def test_no_copy_counts_anew_and_nothing_is_answered_after_the_fit():
 
 
 def test_threads_get_as_many_answers_as_were_paid_for():
-    measure, before = counter({"sums": Measurement(SUMS, times=50)}), sys.getswitchinterval()
+    measure = counter({"sums": Measurement(SUMS, times=50)})
+    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
     def ask(_):
@@ -111,7 +129,9 @@ def test_threads_get_as_many_answers_as_were_paid_for():
 
 def test_asks_of_several_threads_are_answered_one_after_the_other(monkeypatch):
     """What records keep of one ask, such as weights of a person's rows, must not meet another."""
-    measure, busy, exact = counter({"sums": Measurement(SUMS, times=20)}), Lock(), type(SUMS).exact
+    measure = counter({"sums": Measurement(SUMS, times=20)})
+    busy = Lock()
+    exact = type(SUMS).exact
 
     def slowly(*args, **released):
         assert busy.acquire(blocking=False)
@@ -137,7 +157,10 @@ def test_shares_are_positive(percent):
 
 
 def test_what_is_priced_for_one_ask_is_asked_once():
-    for query in (Selection(LATTICE, 3, 1, (0.0, 2.0)), CorrelatedClassSums(LATTICE, 3, "tree", 4, 1)):
+    for query in (
+        Selection(LATTICE, 3, 1, (0.0, 2.0)),
+        CorrelatedClassSums(LATTICE, 3, "tree", 4, 1),
+    ):
         Measurement(query)
         with pytest.raises(ParameterError, match="must be 1"):
             Measurement(query, times=2)
@@ -145,7 +168,10 @@ def test_what_is_priced_for_one_ask_is_asked_once():
 
 @pytest.mark.parametrize("budget", [GaussianDP(2.0), ZCDP(0.5), ApproxDP(1.0, 1e-6)])
 def test_shares_are_those_that_were_declared_and_add_up_to_the_budget(budget):
-    declared = {"sums": Measurement(SUMS, 70, 4), "size": Measurement(NumberOfRecords(), 30)}
+    declared = {
+        "sums": Measurement(SUMS, 70, 4),
+        "size": Measurement(NumberOfRecords(), 30),
+    }
     sums, size = calibrated(budget, declared, ADD_REMOVE).values()
     total = Fraction(budget.gaussian_allowance().mu) ** 2
     costs = [Fraction(one.release.cost["mu"]) ** 2 for one in (sums, size)]
@@ -155,10 +181,18 @@ def test_shares_are_those_that_were_declared_and_add_up_to_the_budget(budget):
 
 
 def test_several_times_cost_what_so_many_releases_do():
-    (one,) = calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS)}, ADD_REMOVE).values()
-    (many,) = calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS, times=16)}, ADD_REMOVE).values()
+    (one,) = calibrated(
+        GaussianDP(2.0), {"sums": Measurement(SUMS)}, ADD_REMOVE
+    ).values()
+    (many,) = calibrated(
+        GaussianDP(2.0), {"sums": Measurement(SUMS, times=16)}, ADD_REMOVE
+    ).values()
     assert many.mechanism.noise_std == pytest.approx(4 * one.mechanism.noise_std)
-    assert many.release.sensitivity == one.release.sensitivity == pytest.approx(float(LATTICE.squared_norm) ** 0.5)
+    assert (
+        many.release.sensitivity
+        == one.release.sensitivity
+        == pytest.approx(float(LATTICE.squared_norm) ** 0.5)
+    )
     assert many.release.cost == one.release.cost
 
 
@@ -166,7 +200,12 @@ def test_what_neighbours_agree_in_costs_nothing_and_is_told_exactly():
     declared = {"sums": Measurement(SUMS), "sizes": Measurement(PublicClassSizes(3))}
     paid = calibrated(GaussianDP(2.0), declared, WITHIN_CLASS)
     assert paid["sizes"].release is None
-    assert paid["sums"] == calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS)}, WITHIN_CLASS)["sums"]
+    assert (
+        paid["sums"]
+        == calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS)}, WITHIN_CLASS)[
+            "sums"
+        ]
+    )
     assert (counter(declared, relation=WITHIN_CLASS)("sizes") == 10).all()
 
 
@@ -189,7 +228,11 @@ def test_every_method_learns_the_same_model_from_a_transcript_without_any_record
 @each(KINDS)
 def test_the_statement_is_that_of_the_declared_measurements(kind):
     plan = kind.make().plan(kind.dim)
-    stated = [one.release.statistic for one in plan.measurements.values() if one.release is not None]
+    stated = [
+        one.release.statistic
+        for one in plan.measurements.values()
+        if one.release is not None
+    ]
     assert [release.statistic for release in plan.guarantee.releases] == stated
 
 
@@ -224,7 +267,10 @@ class Stashes(Sums):
         return super().fit(X, y)
 
     def measurements(self, setting):
-        return {**super().measurements(setting), f"{self.seen} more": Measurement(NumberOfRecords(), percent=1)}
+        return {
+            **super().measurements(setting),
+            f"{self.seen} more": Measurement(NumberOfRecords(), percent=1),
+        }
 
 
 class Silent(Sums):
@@ -238,8 +284,17 @@ class Silent(Sums):
 class Scaled(Sums):
     """A parameter of its own, by the recipe of docs/own-method.md."""
 
-    def __init__(self, budget=None, classes=None, factor=1.0, unknown_labels="error", random_state=None):
-        super().__init__(budget, classes, unknown_labels=unknown_labels, random_state=random_state)
+    def __init__(
+        self,
+        budget=None,
+        classes=None,
+        factor=1.0,
+        unknown_labels="error",
+        random_state=None,
+    ):
+        super().__init__(
+            budget, classes, unknown_labels=unknown_labels, random_state=random_state
+        )
         self.factor = factor
 
     def learn(self, measure, setting):
@@ -247,7 +302,9 @@ class Scaled(Sums):
 
 
 def test_a_method_may_have_parameters_of_its_own():
-    once, twice = (Scaled(GaussianDP(5.0), CLASSES, factor=n, random_state=1) for n in (1.0, 2.0))
+    once, twice = (
+        Scaled(GaussianDP(5.0), CLASSES, factor=n, random_state=1) for n in (1.0, 2.0)
+    )
     labels = np.array(CLASSES)[CODES]
     assert (2 * once.fit(ROWS, labels).coef_ == twice.fit(ROWS, labels).coef_).all()
     assert twice.get_params()["factor"] == 2.0
@@ -261,9 +318,14 @@ def test_a_method_of_ones_own_is_checked():
     assert model.predict(ROWS).shape == (30,)
     with pytest.raises(MeasurementError):
         check_private(AsksTwice(GaussianDP(5.0), CLASSES), ROWS, labels)
-    with pytest.raises(AssertionError, match="coef is not a function of the noisy answers"):
+    with pytest.raises(
+        AssertionError, match="coef is not a function of the noisy answers"
+    ):
         check_private(Peeks(GaussianDP(5.0), CLASSES), ROWS, labels)
-    with pytest.raises(AssertionError, match=r"fails without records, .*'Stashes' object has no attribute 'seen'"):
+    with pytest.raises(
+        AssertionError,
+        match=r"fails without records, .*'Stashes' object has no attribute 'seen'",
+    ):
         check_private(Stashes(GaussianDP(5.0), CLASSES), ROWS, labels)
     with pytest.raises(AssertionError, match="does not list"):
         check_private(Silent(GaussianDP(5.0), CLASSES), ROWS, labels)
@@ -280,8 +342,13 @@ class Whole(Sums):
     whole_persons = True
 
 
-@pytest.mark.parametrize(("method", "words"), [(OfFewerClasses, "must be of 3 classes"), (Whole, "whole persons")])
-def test_measurements_that_do_not_fit_are_refused_before_a_record_is_read(method, words):
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [(OfFewerClasses, "must be of 3 classes"), (Whole, "whole persons")],
+)
+def test_measurements_that_do_not_fit_are_refused_before_a_record_is_read(
+    method, words
+):
     with pytest.raises(ParameterError, match=words):
         method(GaussianDP(1.0), CLASSES).plan(DIM)
 
@@ -306,7 +373,13 @@ def test_measurements_are_a_dictionary(declared):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, {"coef_": np.zeros((3, 2))}, {"coef_": np.full((3, DIM), np.nan)}, {"intercept_": np.zeros(2)}]
+    "wrong",
+    [
+        {},
+        {"coef_": np.zeros((3, 2))},
+        {"coef_": np.full((3, DIM), np.nan)},
+        {"intercept_": np.zeros(2)},
+    ],
 )
 def test_a_model_that_could_not_be_read_again_is_refused(wrong):
     def learn(self, measure, setting):
@@ -327,19 +400,33 @@ def test_integers_that_are_answered_are_weights(tmp_path):
     assert model.coef_.dtype == np.float64
     model.save(tmp_path / "own.safetensors")
     with pytest.raises(
-        ModelFileError, match=r"safetensors holds a Integers, which is no method of dppl\. Import the module"
+        ModelFileError,
+        match=r"safetensors holds a Integers, which is no method of dppl\. Import the module",
     ):
         load(tmp_path / "own.safetensors")
 
 
 def test_a_ledger_is_one(tmp_path):
     with pytest.raises(ParameterError, match=r"must be a dppl\.Ledger; got str"):
-        Sums(GaussianDP(1.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES], ledger="ledger.db")
+        Sums(GaussianDP(1.0), CLASSES).fit(
+            ROWS, np.array(CLASSES)[CODES], ledger="ledger.db"
+        )
 
 
 def test_what_holds_private_values_prints_none_of_them():
     """Tracebacks of some tools print the locals of each frame."""
-    holders = [HeldRecords, PrivateTable, PrivateParts, SpreadRecords, PartReader, WholePersons, _Counter, BinSums]
+    holders = [
+        HeldRecords,
+        PrivateTable,
+        PrivateParts,
+        SpreadRecords,
+        PartReader,
+        WholePersons,
+        _Counter,
+        BinSums,
+    ]
     for cls in (*holders, StateFile, TensorRows):
         assert cls.__repr__ is object.__repr__, cls
-    assert Measurement.__repr__ is not object.__repr__  # the control: a dataclass prints its fields
+    assert (
+        Measurement.__repr__ is not object.__repr__
+    )  # the control: a dataclass prints its fields

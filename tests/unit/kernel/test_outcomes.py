@@ -26,7 +26,8 @@ from loops import loop
 
 CLASSES = np.array(["a", "b", "c"])
 BANDS = {"bands": np.array([0, 0, 1]), "weights": np.array([0.3, 1.0, 9.0])}
-# Each query, what it is asked at, and how much of its reach the worst record uses; truncation takes the rest.
+# Each query, what it is asked at, and how much of its reach the worst record uses;
+# truncation takes the rest.
 QUERIES = {
     "totals": (Totals(), {}, 1),
     "classes": (ClassOutcomes(3), {}, 1),
@@ -37,10 +38,18 @@ QUERIES = {
     "reliability": (ReliabilityBins(), {}, 1),
     "histogram": (ScoreHistogram(), {}, 1),
 }
-# What a record may be: its label and what a classifier says of it, also nothing and nonsense.
-SURE, EVEN, NONSENSE = [1.0, 0.0, 0.0], [0.4, 0.35, 0.25], [np.nan, 9.0, -1.0]
+# What a record may be: its label and what a classifier says of it, also nothing and
+# nonsense.
+SURE = [1.0, 0.0, 0.0]
+EVEN = [0.4, 0.35, 0.25]
+NONSENSE = [np.nan, 9.0, -1.0]
 RECORDS = [
-    *((label, [0, 1, 2][code], row) for label in "abc" for code in range(3) for row in (SURE, EVEN, SURE[::-1])),
+    *(
+        (label, [0, 1, 2][code], row)
+        for label in "abc"
+        for code in range(3)
+        for row in (SURE, EVEN, SURE[::-1])
+    ),
     ("a", -1, NONSENSE),
     ("b", 1, NONSENSE),
     ("elsewhere", 0, SURE),
@@ -54,9 +63,18 @@ def held(records, ids=None, two_classes=False):
     width = 2 if two_classes else 3
     labels = np.array([label for label, _, _ in records], object)
     predicted = np.array([min(code, width - 1) for _, code, _ in records], np.intp)
-    table = np.array([row[:width] for _, _, row in records], np.float64).reshape(len(records), width)
+    table = np.array([row[:width] for _, _, row in records], np.float64).reshape(
+        len(records), width
+    )
     ids = None if ids is None else np.array(ids)
-    return Outcomes.of(labels, ids, CLASSES[:width], [Guesses(predicted, table)], top_k=2, confidences=True)
+    return Outcomes.of(
+        labels,
+        ids,
+        CLASSES[:width],
+        [Guesses(predicted, table)],
+        top_k=2,
+        confidences=True,
+    )
 
 
 def moved(query, asked, more, fewer):
@@ -67,13 +85,18 @@ def moved(query, asked, more, fewer):
 def largest_move(name, sizes=(1,)):
     """Return the largest square by which one more person of so many records moves a query, over many persons."""
     query, asked, _ = QUERIES[name]
-    rng, two = np.random.default_rng(3), name == "histogram"
-    base, ids, largest = RECORDS[::2], [k // 2 for k in range(len(RECORDS[::2]))], 0
+    rng = np.random.default_rng(3)
+    two = name == "histogram"
+    base = RECORDS[::2]
+    ids = [k // 2 for k in range(len(RECORDS[::2]))]
+    largest = 0
     fewer = held(base, ids, two)
     for size in sizes:
         # All records alike are the worst; others are mixed.
         persons = [[one] * size for one in RECORDS]
-        persons += [[RECORDS[k] for k in rng.integers(0, len(RECORDS), size)] for _ in range(20)]
+        persons += [
+            [RECORDS[k] for k in rng.integers(0, len(RECORDS), size)] for _ in range(20)
+        ]
         for person in persons:
             more = held([*base, *person], [*ids, *[-1] * size], two)
             largest = max(largest, moved(query, asked, more, fewer))
@@ -94,7 +117,9 @@ def persons_weigh_one(shares):
     numbers = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 50, 3000, 70_000]))
     codes = rng.integers(-1, 3, len(numbers))
     weights = shares(codes, numbers)
-    alike = [shares(codes[numbers == one], 0 * numbers[numbers == one]) for one in range(6)]
+    alike = [
+        shares(codes[numbers == one], 0 * numbers[numbers == one]) for one in range(6)
+    ]
     assert all((weights[numbers == one] == alike[one]).all() for one in range(6))
     assert not weights[codes < 0].any()
     counted = [weights[(numbers == one) & (codes >= 0)] for one in range(6)]
@@ -104,28 +129,43 @@ def persons_weigh_one(shares):
 def test_the_records_of_a_person_weigh_one_record_together():
     assert persons_weigh_one(outcomes._shares)
     # The control: shares that are rounded down lose up to a step a record.
-    assert not persons_weigh_one(lambda codes, numbers: WholePersons(codes, numbers).shares(np.full(3, STEPS)))
+    assert not persons_weigh_one(
+        lambda codes, numbers: WholePersons(codes, numbers).shares(np.full(3, STEPS))
+    )
 
 
 @loop("name", QUERIES)
 def test_no_order_of_the_records_of_persons_shows(name):
     query, asked, _ = QUERIES[name]
-    rng, two = np.random.default_rng(4), name == "histogram"
-    some = [(RECORDS[k], person) for person in range(50) for k in rng.integers(0, len(RECORDS), 3)]
+    rng = np.random.default_rng(4)
+    two = name == "histogram"
+    some = [
+        (RECORDS[k], person)
+        for person in range(50)
+        for k in rng.integers(0, len(RECORDS), 3)
+    ]
     totals = []
     for order in (range(150), rng.permutation(150), rng.permutation(150)):
         records, ids = zip(*(some[place] for place in order), strict=True)
-        totals.append(held(list(records), list(ids), two).total(query, **asked).tolist())
+        totals.append(
+            held(list(records), list(ids), two).total(query, **asked).tolist()
+        )
     assert totals[0] == totals[1] == totals[2]
 
 
 def count_each_record(patch):
-    patch.setattr(outcomes, "_shares", lambda codes, numbers, *_: np.where(codes >= 0, STEPS, 0))
+    patch.setattr(
+        outcomes, "_shares", lambda codes, numbers, *_: np.where(codes >= 0, STEPS, 0)
+    )
 
 
 def round_shares_up(patch):
     whole = outcomes._shares
-    patch.setattr(outcomes, "_shares", lambda codes, numbers, *told: whole(codes, numbers, *told) + (codes >= 0))
+    patch.setattr(
+        outcomes,
+        "_shares",
+        lambda codes, numbers, *told: whole(codes, numbers, *told) + (codes >= 0),
+    )
 
 
 def forget_the_root(patch):
@@ -133,7 +173,11 @@ def forget_the_root(patch):
 
 
 def believe_the_weights(patch):
-    patch.setattr(outcomes, "on_grid", lambda weights, steps: np.rint(weights * steps).astype(np.int64))
+    patch.setattr(
+        outcomes,
+        "on_grid",
+        lambda weights, steps: np.rint(weights * steps).astype(np.int64),
+    )
 
 
 def weigh_by_true_sizes(patch):
@@ -148,7 +192,11 @@ def weigh_by_true_sizes(patch):
 
 
 def count_alarms_and_all(patch):
-    patch.setattr(FalseAlarms, "exact", lambda self, some: np.append(some.right.sum(), some.weights.sum()))
+    patch.setattr(
+        FalseAlarms,
+        "exact",
+        lambda self, some: np.append(some.right.sum(), some.weights.sum()),
+    )
 
 
 FAULTS = [
@@ -174,8 +222,12 @@ def test_parts_add_up_in_any_order(name):
     two = name == "histogram"
     order = np.random.default_rng(0).permutation(len(RECORDS))
     whole = held(RECORDS, None, two).total(query, **asked)
-    assert (held([RECORDS[k] for k in order], None, two).total(query, **asked) == whole).all()
-    halves = [held(RECORDS[start::2], None, two).total(query, **asked) for start in (0, 1)]
+    assert (
+        held([RECORDS[k] for k in order], None, two).total(query, **asked) == whole
+    ).all()
+    halves = [
+        held(RECORDS[start::2], None, two).total(query, **asked) for start in (0, 1)
+    ]
     assert (np.add(*halves) == whole).all()
     assert (held([], None, two).total(query, **asked) == 0 * whole).all()
 
@@ -193,20 +245,36 @@ def test_records_without_a_class_count_nowhere_and_those_without_a_prediction_ar
 
 
 def test_numbers_and_texts_name_the_same_class():
-    labels, classes = np.array([1, "1", 1.0, "2", 2.5], object), np.array([1, 2])
+    labels = np.array([1, "1", 1.0, "2", 2.5], object)
+    classes = np.array([1, 2])
     some = Outcomes.of(labels, None, classes, [Guesses(np.array([0, 0, 0, 0, 0]))])
     assert some.codes.tolist() == [0, 0, 0, 1, -1]
     assert some.total(Totals()).tolist() == [3 * STEPS, 0, STEPS]
 
 
 def test_the_tables_by_hand():
-    some = held([("a", 0, EVEN), ("a", 1, EVEN), ("b", 2, EVEN), ("c", 2, [0.2, 0.2, 0.6]), ("c", 0, SURE)])
+    some = held(
+        [
+            ("a", 0, EVEN),
+            ("a", 1, EVEN),
+            ("b", 2, EVEN),
+            ("c", 2, [0.2, 0.2, 0.6]),
+            ("c", 0, SURE),
+        ]
+    )
     in_records = lambda query, **asked: (some.total(query, **asked) / STEPS).tolist()  # noqa: E731
-    assert in_records(Totals()) == [2, 2, 1]  # b and a are among the two likeliest of EVEN
+    assert in_records(Totals()) == [
+        2,
+        2,
+        1,
+    ]  # b and a are among the two likeliest of EVEN
     assert in_records(ClassOutcomes(3)) == [[1, 0, 1], [1, 1, 1]]
     assert in_records(FalseAlarms(3)) == [1, 1, 1]
     assert in_records(Confusions(3)) == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    assert in_records(BandOutcomes(3), bands=[0, 1, 0], weights=[1, 0.5, 0.25]) == [[1.25, 0], [1.25, 0.5]]
+    assert in_records(BandOutcomes(3), bands=[0, 1, 0], weights=[1, 0.5, 0.25]) == [
+        [1.25, 0],
+        [1.25, 0.5],
+    ]
     bins = np.zeros((2, 15))
     np.add.at(bins, ([0, 1, 1, 0, 1], [6, 5, 4, 8, 14]), 1)
     assert in_records(ReliabilityBins()) == bins.tolist()
@@ -216,23 +284,42 @@ def test_confidences_are_those_of_the_softmax_at_each_temperature():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(50, 3)) * 3
     table = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    some = Outcomes.of(np.full(50, "a"), None, CLASSES, [Guesses(logits.argmax(axis=1), table)], confidences=True)
+    some = Outcomes.of(
+        np.full(50, "a"),
+        None,
+        CLASSES,
+        [Guesses(logits.argmax(axis=1), table)],
+        confidences=True,
+    )
     for column, temperature in enumerate(TEMPERATURES):
         powers = np.exp(logits / temperature)
-        assert some.confidences[:, column] == pytest.approx(powers.max(axis=1) / powers.sum(axis=1))
+        assert some.confidences[:, column] == pytest.approx(
+            powers.max(axis=1) / powers.sum(axis=1)
+        )
     # Excess of confidence, in integers that lose less than a step a record.
     exact = (some.confidences - some.right[:, None]).sum(axis=0)
-    assert some.total(CalibrationSums()) / CalibrationSums().unit == pytest.approx(exact, abs=50 / STEPS * 3)
+    assert some.total(CalibrationSums()) / CalibrationSums().unit == pytest.approx(
+        exact, abs=50 / STEPS * 3
+    )
 
 
 def test_a_record_has_the_same_confidence_at_every_place():
     rng = np.random.default_rng(1)
     table = rng.dirichlet(np.ones(300), 700).astype(np.float32)
     of = lambda rows: Outcomes.of(  # noqa: E731
-        np.zeros(len(rows)), None, np.arange(300), [Guesses(rows.argmax(axis=1), rows)], top_k=5, confidences=True
+        np.zeros(len(rows)),
+        None,
+        np.arange(300),
+        [Guesses(rows.argmax(axis=1), rows)],
+        top_k=5,
+        confidences=True,
     )
-    first, turned = of(table), of(np.roll(table, 123, axis=0))
-    assert np.roll(first.confidences, 123, axis=0).tobytes() == turned.confidences.tobytes()
+    first = of(table)
+    turned = of(np.roll(table, 123, axis=0))
+    assert (
+        np.roll(first.confidences, 123, axis=0).tobytes()
+        == turned.confidences.tobytes()
+    )
     assert (np.roll(first.among, 123) == turned.among).all()
     alone = of(table[7:8])
     assert alone.confidences.tobytes() == first.confidences[7:8].tobytes()
@@ -240,7 +327,11 @@ def test_a_record_has_the_same_confidence_at_every_place():
 
 def test_bands_of_another_shape_are_refused_whatever_the_records_are():
     for records in (RECORDS, []):
-        for wrong in ({"bands": np.array([0, 0])}, {"bands": np.array([0, 0, 3])}, {"weights": np.ones(2)}):
+        for wrong in (
+            {"bands": np.array([0, 0])},
+            {"bands": np.array([0, 0, 3])},
+            {"weights": np.ones(2)},
+        ):
             with pytest.raises(MeasurementError):
                 held(records).total(BandOutcomes(3), **(BANDS | wrong))
 

@@ -27,25 +27,48 @@ from dppl.kernel.queries import (
 )
 from dppl.kernel.records import HeldRecords
 
-DIM, CLASSES = 16, 3
+DIM = 16
+CLASSES = 3
 LATTICE = Lattice(DIM)
 # A row that rounding leaves as long as any, and one at a right angle to it.
 LONG, ACROSS = np.eye(DIM)[:2]
-ROWS, CODES = np.random.default_rng(1).normal(size=(5, DIM)), np.array([0, 1, 1, 0, 2])
+ROWS = np.random.default_rng(1).normal(size=(5, DIM))
+CODES = np.array([0, 1, 1, 0, 2])
 NOWHERE = np.zeros((CLASSES, DIM))
 STEEP = 99 * np.stack([LONG, -LONG, 0 * LONG])
 
-# Each query, what it is asked, the row that moves it furthest, and its opposite under replace-one.
+# Each query, what it is asked, the row that moves it furthest, and its opposite under
+# replace-one.
 WORST = {
     "number": (NumberOfRecords(), {}, LONG, None),
     "counts": (ClassCounts(CLASSES), {}, LONG, None),
     "sums": (ClassSums(LATTICE, CLASSES), {}, LONG, -LONG),
-    "sums of some": (ClassSums(LATTICE, CLASSES), {"classes": np.array([0])}, LONG, -LONG),
-    "weighted": (WeightedSum(LATTICE, CLASSES), {"weights": np.array([1.0, 0.5, 0.1])}, LONG, -LONG),
-    "weighted by too much": (WeightedSum(LATTICE, CLASSES), {"weights": np.array([9.0, np.nan, -1.0])}, LONG, -LONG),
+    "sums of some": (
+        ClassSums(LATTICE, CLASSES),
+        {"classes": np.array([0])},
+        LONG,
+        -LONG,
+    ),
+    "weighted": (
+        WeightedSum(LATTICE, CLASSES),
+        {"weights": np.array([1.0, 0.5, 0.1])},
+        LONG,
+        -LONG,
+    ),
+    "weighted by too much": (
+        WeightedSum(LATTICE, CLASSES),
+        {"weights": np.array([9.0, np.nan, -1.0])},
+        LONG,
+        -LONG,
+    ),
     "gram": (GramMatrix(LATTICE, CLASSES), {}, LONG, ACROSS),
     "class grams": (ClassGramMatrices(LATTICE, CLASSES), {}, LONG, ACROSS),
-    "gradients": (SoftmaxGradients(LATTICE, CLASSES), {"weights": NOWHERE, "clip": 0.3}, LONG, -LONG),
+    "gradients": (
+        SoftmaxGradients(LATTICE, CLASSES),
+        {"weights": NOWHERE, "clip": 0.3},
+        LONG,
+        -LONG,
+    ),
     "gradients and a constant": (
         SoftmaxGradients(LATTICE, CLASSES, 40),
         {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "clip": 0.3},
@@ -58,8 +81,18 @@ WORST = {
         LONG,
         None,
     ),
-    "hessians": (SoftmaxCurvatures(LATTICE, CLASSES), {"weights": NOWHERE}, LONG, ACROSS),
-    "hits": (Hits(LATTICE, CLASSES), {"weights": STEEP, "offsets": np.zeros(CLASSES)}, LONG, -LONG),
+    "hessians": (
+        SoftmaxCurvatures(LATTICE, CLASSES),
+        {"weights": NOWHERE},
+        LONG,
+        ACROSS,
+    ),
+    "hits": (
+        Hits(LATTICE, CLASSES),
+        {"weights": STEEP, "offsets": np.zeros(CLASSES)},
+        LONG,
+        -LONG,
+    ),
     "shortfalls": (
         Shortfalls(LATTICE, CLASSES),
         {"weights": STEEP, "class_weights": np.full(CLASSES, 9.0)},
@@ -71,27 +104,40 @@ WORST = {
 
 def moved(query, asked, rows, others):
     """Return by how much the square of the value moves from some records to others, exactly."""
-    values = [HeldRecords(np.array(X), np.array(codes)).total(query, **asked) for X, codes in (rows, others)]
+    values = [
+        HeldRecords(np.array(X), np.array(codes)).total(query, **asked)
+        for X, codes in (rows, others)
+    ]
     return sum(int(step) ** 2 for step in (values[0] - values[1]).ravel())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORST)
-def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly_so_far(name):
+def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly_so_far(
+    name,
+):
     query, asked, row, opposite = WORST[name]
-    records, more = (ROWS, CODES), (np.vstack([ROWS, row]), np.append(CODES, 0))
+    records = (ROWS, CODES)
+    more = (np.vstack([ROWS, row]), np.append(CODES, 0))
     assert 0.97 * query.squared_reach(ADD_REMOVE) <= moved(query, asked, records, more)
     rng = np.random.default_rng(2)
-    tried = [(rng.normal(size=DIM) * 10.0 ** rng.integers(-3, 4), code) for code in (0, 1) * 10]
+    tried = [
+        (rng.normal(size=DIM) * 10.0 ** rng.integers(-3, 4), code)
+        for code in (0, 1) * 10
+    ]
     for one, code in [*tried, (row, 0)]:
         added = np.vstack([ROWS, one]), np.append(CODES, code)
         assert moved(query, asked, records, added) <= query.squared_reach(ADD_REMOVE)
         for other, label in [*tried[:4], (row, 0), (-row, 1)]:
             replaced = np.vstack([ROWS, other]), np.append(CODES, label)
-            assert moved(query, asked, added, replaced) <= query.squared_reach(REPLACE_ONE)
+            assert moved(query, asked, added, replaced) <= query.squared_reach(
+                REPLACE_ONE
+            )
     if opposite is not None:
         replaced = np.vstack([ROWS, opposite]), np.append(CODES, 0)
-        assert 0.9 * query.squared_reach(REPLACE_ONE) <= moved(query, asked, more, replaced)
+        assert 0.9 * query.squared_reach(REPLACE_ONE) <= moved(
+            query, asked, more, replaced
+        )
 
 
 @pytest.mark.parametrize("name", WORST)
@@ -100,7 +146,10 @@ def test_only_a_query_that_says_so_has_entries_that_follow_one_class_alone(name)
     query, asked, row, _ = WORST[name]
     assert query.per_class == isinstance(query, ClassSums)
     if query.per_class:
-        records = HeldRecords(ROWS, CODES), HeldRecords(np.vstack([ROWS, row]), np.append(CODES, 0))
+        records = (
+            HeldRecords(ROWS, CODES),
+            HeldRecords(np.vstack([ROWS, row]), np.append(CODES, 0)),
+        )
         change = np.subtract(*(one.total(query, **asked) for one in records))
         assert change[0].any()
         assert not change[1:].any()
@@ -115,12 +164,17 @@ def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_cl
 
 
 def test_a_query_is_not_asked_for_rows_of_another_norm():
-    gradients, asked = SoftmaxGradients(LATTICE, CLASSES), {"weights": NOWHERE}
+    gradients = SoftmaxGradients(LATTICE, CLASSES)
+    asked = {"weights": NOWHERE}
     records = HeldRecords(ROWS, CODES)
-    centred = records.total(gradients, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
+    centred = records.total(
+        gradients, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1))
+    )
     assert (centred != records.total(gradients, **asked)).any()
     with pytest.raises(MeasurementError, match="another map"):
-        HeldRecords(np.ones((1, 9)), np.array([0])).total(gradients, weights=np.zeros((3, 9)), at=Lattice(9))
+        HeldRecords(np.ones((1, 9)), np.array([0])).total(
+            gradients, weights=np.zeros((3, 9)), at=Lattice(9)
+        )
 
 
 def test_weights_stay_on_the_grid_whatever_they_are():
@@ -132,10 +186,19 @@ def test_weights_stay_on_the_grid_whatever_they_are():
 
 WRONG = {
     "weights of too few classes": ("gradients", {"weights": NOWHERE[:2]}),
-    "weights that are too wide": ("hessians", {"weights": np.zeros((CLASSES, DIM + 1))}),
-    "offsets of too many classes": ("hits", {"weights": STEEP, "offsets": np.zeros(CLASSES + 1)}),
+    "weights that are too wide": (
+        "hessians",
+        {"weights": np.zeros((CLASSES, DIM + 1))},
+    ),
+    "offsets of too many classes": (
+        "hits",
+        {"weights": STEEP, "offsets": np.zeros(CLASSES + 1)},
+    ),
     "a matrix of weights": ("weighted", {"weights": np.ones((CLASSES, CLASSES))}),
-    "shares of too few classes": ("shortfalls", {"weights": STEEP, "class_weights": np.ones(2)}),
+    "shares of too few classes": (
+        "shortfalls",
+        {"weights": STEEP, "class_weights": np.ones(2)},
+    ),
     "a class twice": ("sums of some", {"classes": np.array([0, 0])}),
     "no class": ("sums of some", {"classes": np.array([CLASSES])}),
 }
@@ -144,7 +207,8 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_shapes_are_refused_whatever_the_records_are(name):
     """An error that only some records raise would tell of them."""
-    query, wrong = WORST[WRONG[name][0]][0], WRONG[name][1]
+    query = WORST[WRONG[name][0]][0]
+    wrong = WRONG[name][1]
     told = set()
     for rows, codes in ((ROWS, CODES), (ROWS[:0], CODES[:0]), (ROWS[:1], CODES[:1])):
         with pytest.raises(MeasurementError) as failure:
@@ -164,18 +228,24 @@ def test_samples_are_accounted_under_add_remove_only(relation):
 def test_a_threshold_is_one_number():
     with pytest.raises(TypeError):
         HeldRecords(ROWS, CODES).total(
-            LongResiduals(LATTICE, CLASSES), weights=NOWHERE, offsets=np.zeros(CLASSES), threshold=np.zeros((9, 1))
+            LongResiduals(LATTICE, CLASSES),
+            weights=NOWHERE,
+            offsets=np.zeros(CLASSES),
+            threshold=np.zeros((9, 1)),
         )
 
 
 def test_a_sample_is_of_the_rows_about_the_centre_that_is_asked_at():
     """A record outside the sample moves nothing."""
-    at, query = Lattice(DIM, center=np.full(DIM, 0.05)), SoftmaxGradients(LATTICE, CLASSES, sampling_rate=0.5)
+    at = Lattice(DIM, center=np.full(DIM, 0.05))
+    query = SoftmaxGradients(LATTICE, CLASSES, sampling_rate=0.5)
     mask = np.array([False, True, True, False, True])
 
     asked = {"weights": NOWHERE, "clip": 0.1, "at": at}
     whole = HeldRecords(ROWS, CODES).sampled(mask).total(query, **asked)
     less = HeldRecords(ROWS[1:], CODES[1:]).sampled(mask[1:]).total(query, **asked)
-    alone = HeldRecords(ROWS[mask], CODES[mask]).total(SoftmaxGradients(LATTICE, CLASSES), **asked)
+    alone = HeldRecords(ROWS[mask], CODES[mask]).total(
+        SoftmaxGradients(LATTICE, CLASSES), **asked
+    )
     assert (whole == less).all()
     assert (whole == alone).all()

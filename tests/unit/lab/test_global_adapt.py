@@ -18,7 +18,9 @@ NO_NOISE = ZCDP(1e13)
 
 def make(budget=NO_NOISE, *, fixed=(), **options):
     """Return a classifier; `fixed` replaces what is no parameter of its."""
-    model = GlobalAdapt(budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", **options})
+    model = GlobalAdapt(
+        budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", **options}
+    )
     vars(model).update(fixed)
     return model
 
@@ -33,9 +35,11 @@ def problem(seed=0, n=150):
 def reference(rows, onehot, steps, step, bound, threshold, rate):
     """The published algorithm on whole gradients, without noise, plain gradient descent and every record in the batch.
 
-    Its condition: gradients of norm at most Z are scaled by 1/Z, longer ones clipped to 1. Only the cap of Z is ours.
+    Its condition: gradients of norm at most Z are scaled by 1/Z, longer ones clipped to
+    1. Only the cap of Z is ours.
     """
-    coef, bounds = np.zeros((onehot.shape[1], rows.shape[1])), [bound]
+    coef = np.zeros((onehot.shape[1], rows.shape[1]))
+    bounds = [bound]
     for _ in range(steps):
         logits = rows @ coef.T
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -44,15 +48,19 @@ def reference(rows, onehot, steps, step, bound, threshold, rate):
         norms = np.sqrt((gradients**2).sum(axis=(1, 2)))
         scales = np.where(norms <= bound, 1 / bound, 1 / np.maximum(norms, 1e-12))
         coef += step * (scales[:, None, None] * gradients).sum(axis=0) / len(rows)
-        bound = min(bound * math.exp(np.mean(norms > threshold * bound) - rate), math.sqrt(2))
+        bound = min(
+            bound * math.exp(np.mean(norms > threshold * bound) - rate), math.sqrt(2)
+        )
         bounds.append(bound)
     return coef, bounds
 
 
 def recorded_bounds(monkeypatch):
     """Clips of gradients, each with the threshold of the count that follows it."""
-    bounds, clips = [], []
-    whole, count = SoftmaxGradient.sum, SoftmaxGradient.count_long
+    bounds = []
+    clips = []
+    whole = SoftmaxGradient.sum
+    count = SoftmaxGradient.count_long
 
     def spy(self, *arguments, clip, **options):
         clips.append(clip)
@@ -67,18 +75,31 @@ def recorded_bounds(monkeypatch):
     return bounds
 
 
-@pytest.mark.parametrize(("bound", "threshold", "rate"), [(0.9, 1.0, 0.1), (0.6, 1.0, 0.3), (1.1, 0.8, 0.1)])
-def test_without_noise_it_is_the_published_algorithm(bound, threshold, rate, monkeypatch):
+@pytest.mark.parametrize(
+    ("bound", "threshold", "rate"), [(0.9, 1.0, 0.1), (0.6, 1.0, 0.3), (1.1, 0.8, 0.1)]
+)
+def test_without_noise_it_is_the_published_algorithm(
+    bound, threshold, rate, monkeypatch
+):
     """Rows of norm 1, whose lattice rows are shorter by rounding: hence a tolerance of 1e-3, and few steps."""
     axes = np.eye(16)
     y = np.random.default_rng(1).integers(0, 3, 90)
     X = axes[2 * y + np.random.default_rng(2).integers(0, 6, 90)]
     bounds = recorded_bounds(monkeypatch)
-    options = {"steps": 12, "learning_rate": 1.0, "upper_bound": bound, "threshold": threshold}
-    model = make(fixed={"momentum": 0.0, "upper_bound_rate": rate}, **options).fit(X, np.array(CLASSES)[y])
+    options = {
+        "steps": 12,
+        "learning_rate": 1.0,
+        "upper_bound": bound,
+        "threshold": threshold,
+    }
+    model = make(fixed={"momentum": 0.0, "upper_bound_rate": rate}, **options).fit(
+        X, np.array(CLASSES)[y]
+    )
     coef, expected = reference(X, np.eye(3)[y], 12, 3.0, bound, threshold, rate)
     assert np.allclose([bound for bound, _ in bounds], expected[:-1], rtol=1e-3)
-    assert np.allclose([length for _, length in bounds], threshold * np.array(expected[:-1]), rtol=1e-3)
+    assert np.allclose(
+        [length for _, length in bounds], threshold * np.array(expected[:-1]), rtol=1e-3
+    )
     assert np.abs(model.coef_ - coef).max() < 1e-3 * np.abs(coef).max()
     assert np.ptp(expected) > 0.1
 
@@ -87,7 +108,8 @@ def test_the_bound_follows_the_residuals_and_stays_in_its_range(monkeypatch):
     bounds = recorded_bounds(monkeypatch)
     X, y = problem()
     make(steps=60, fixed={"upper_bound_rate": 0.2}).fit(X, y)
-    first, last = bounds[0][0], bounds[-1][0]
+    first = bounds[0][0]
+    last = bounds[-1][0]
     assert first == math.sqrt(2)
     assert last < 0.9
     bounds.clear()
@@ -101,14 +123,18 @@ def test_with_a_bound_that_stays_it_is_the_probe():
     """At Z = 1 nothing is scaled and the rest clipped. At a τ of 9 no gradient counts as long, so only η moves Z."""
     X, y = problem()
     options = {"steps": 10, "learning_rate": 0.2}
-    model = make(upper_bound=1.0, threshold=9.0, fixed={"upper_bound_rate": 0.0}, **options).fit(X, y)
+    model = make(
+        upper_bound=1.0, threshold=9.0, fixed={"upper_bound_rate": 0.0}, **options
+    ).fit(X, y)
     probe = LinearProbe(NO_NOISE, CLASSES, random_state=0, **options).fit(X, y)
     assert np.abs(model.coef_ - probe.coef_).max() < 1e-5
 
 
 def test_it_learns_the_sample():
     sample = load_sample()
-    model = GlobalAdapt(ZCDP(2.0), sample.classes, steps=20, random_state=1).fit(sample.X, sample.y)
+    model = GlobalAdapt(ZCDP(2.0), sample.classes, steps=20, random_state=1).fit(
+        sample.X, sample.y
+    )
     assert model.score(sample.X_test, sample.y_test) > 0.75
     assert np.allclose(model.predict_proba(sample.X_test).sum(axis=1), 1)
 
@@ -125,7 +151,9 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_counts():
 WRONG = {"upper_bound": (2.0, -1.0), "threshold": (math.nan,), "steps": (1.5,)}
 
 
-@loop("name, value", [(name, value) for name, values in WRONG.items() for value in values])
+@loop(
+    "name, value", [(name, value) for name, values in WRONG.items() for value in values]
+)
 def test_parameters_are_checked(name, value):
     with pytest.raises(ParameterError, match=name):
         make(**{name: value}).fit(*problem())

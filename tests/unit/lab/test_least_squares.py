@@ -37,29 +37,45 @@ def test_without_noise_it_is_ridge_regression_on_indicators(data, ridge):
     X, y = data
     model = LeastSquares(NO_NOISE, CLASSES, ridge=ridge, random_state=0).fit(X, y)
     targets = (y[:, None] == CLASSES).astype(float)
-    expected = Ridge(alpha=ridge, fit_intercept=False).fit(unit_lattice_rows(X), targets).coef_
+    expected = (
+        Ridge(alpha=ridge, fit_intercept=False).fit(unit_lattice_rows(X), targets).coef_
+    )
     assert np.allclose(model.coef_, expected, rtol=0, atol=1e-9)
-    assert not np.allclose(LeastSquares(NO_NOISE, CLASSES, ridge=ridge * 1.01).fit(X, y).coef_, expected, atol=1e-6)
+    assert not np.allclose(
+        LeastSquares(NO_NOISE, CLASSES, ridge=ridge * 1.01).fit(X, y).coef_,
+        expected,
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 def test_without_noise_class_grams_weigh_the_records_of_other_classes(data, alpha):
     """(A_c + alpha·A + ridge)·θ = b_c: a record of the class has weight 1 + alpha and target 1/(1 + alpha)."""
     X, y = data
-    model = LeastSquares(NO_NOISE, CLASSES, class_grams=True, alpha=alpha, ridge=0.5, random_state=0).fit(X, y)
+    model = LeastSquares(
+        NO_NOISE, CLASSES, class_grams=True, alpha=alpha, ridge=0.5, random_state=0
+    ).fit(X, y)
     for weights, label in zip(model.coef_, CLASSES, strict=True):
         inside = y == label
         ridge = Ridge(alpha=0.5, fit_intercept=False)
-        ridge.fit(unit_lattice_rows(X), inside / (1 + alpha), sample_weight=alpha + inside)
+        ridge.fit(
+            unit_lattice_rows(X), inside / (1 + alpha), sample_weight=alpha + inside
+        )
         assert np.allclose(weights, ridge.coef_, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"class_grams": True}, {"class_grams": True, "alpha": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"class_grams": True}, {"class_grams": True, "alpha": 0.1}]
+)
 def test_it_learns_within_a_moderate_budget(data, options):
     X, y = data
     model = LeastSquares(ZCDP(20.0), CLASSES, random_state=0, **options).fit(X, y)
     assert model.score(X, y) > 0.9
-    assert np.allclose(model.decision_function(X), model.lattice_.features(X) @ model.coef_.T, atol=1e-6)
+    assert np.allclose(
+        model.decision_function(X),
+        model.lattice_.features(X) @ model.coef_.T,
+        atol=1e-6,
+    )
 
 
 def test_negative_eigenvalues_of_a_noisy_matrix_count_as_zero():
@@ -75,30 +91,45 @@ def test_negative_eigenvalues_of_a_noisy_matrix_count_as_zero():
 def test_the_default_ridge_is_half_the_noise_radius_and_public(data):
     X, y = data
     for rho in (0.01, 1.0):
-        std = np.sqrt(1 / (2 * rho / 2))  # in unit rows, where the sensitivity is 1 and the share one half
-        expected = LeastSquares(ZCDP(rho), CLASSES, ridge=noise_radius(std, 16) / 2, random_state=3).fit(X, y)
-        assert np.allclose(LeastSquares(ZCDP(rho), CLASSES, random_state=3).fit(X, y).coef_, expected.coef_)
+        std = np.sqrt(
+            1 / (2 * rho / 2)
+        )  # in unit rows, where the sensitivity is 1 and the share one half
+        expected = LeastSquares(
+            ZCDP(rho), CLASSES, ridge=noise_radius(std, 16) / 2, random_state=3
+        ).fit(X, y)
+        assert np.allclose(
+            LeastSquares(ZCDP(rho), CLASSES, random_state=3).fit(X, y).coef_,
+            expected.coef_,
+        )
 
 
 def test_the_noise_radius_is_about_the_largest_eigenvalue_of_the_noise():
     dim = 200
     mechanism = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(10**8))
     noise = mechanism.release(np.zeros((dim, dim), np.int64), randomness(0))
-    assert np.linalg.eigvalsh(noise)[-1] == pytest.approx(noise_radius(mechanism.noise_std, dim), rel=0.05)
+    assert np.linalg.eigvalsh(noise)[-1] == pytest.approx(
+        noise_radius(mechanism.noise_std, dim), rel=0.05
+    )
 
 
 @loop("class_grams", [False, True])
 @loop("budget", [GaussianDP(0.8), ZCDP(0.3), ApproxDP(1.0, 1e-6)])
 def test_the_statement_lists_every_release_within_the_budget(data, class_grams, budget):
     X, y = data
-    model = LeastSquares(budget, CLASSES, class_grams=class_grams, random_state=0).fit(X, y)
+    model = LeastSquares(budget, CLASSES, class_grams=class_grams, random_state=0).fit(
+        X, y
+    )
     releases = model.guarantee_.releases
-    assert [release.norm for release in releases] == ["L2", "Frobenius", "Frobenius"][: 2 + class_grams]
+    assert [release.norm for release in releases] == ["L2", "Frobenius", "Frobenius"][
+        : 2 + class_grams
+    ]
     assert covers(budget, [Cost.from_dict(release.cost) for release in releases])
     first, *others = [release.cost["mu"] for release in releases]
     assert others == pytest.approx([first] * len(others))
     s = model.lattice_.scale
-    assert [release.sensitivity for release in releases] == pytest.approx([s, s**2, s**2][: 2 + class_grams])
+    assert [release.sensitivity for release in releases] == pytest.approx(
+        [s, s**2, s**2][: 2 + class_grams]
+    )
 
 
 @loop("options", [{"ridge": 0.0}, {"alpha": -1.0}])

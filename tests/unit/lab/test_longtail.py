@@ -8,11 +8,24 @@ from hypothesis import strategies as st
 from dppl.errors import InputError, ParameterError
 from dppl.lab import long_tailed, long_tailed_sizes
 
-# DPPL-v1 (arXiv:2406.08039), table 1: data set -> rows of the largest class, classes, {IR: (median, mean)}.
+# DPPL-v1 (arXiv:2406.08039), table 1: data set -> rows of the largest class, classes,
+# {IR: (median, mean)}.
 TABLE = {
-    "CIFAR10": (5000, 10, {1: (5000, 5000), 10: (1594, 2043), 50: (724, 1340), 100: (517, 1241)}),
-    "CIFAR100": (500, 100, {1: (500, 500), 10: (158, 196), 50: (71, 127), 100: (50, 109)}),
-    "FOOD101": (750, 101, {1: (750, 750), 10: (237, 297), 50: (106, 190), 100: (75, 163)}),
+    "CIFAR10": (
+        5000,
+        10,
+        {1: (5000, 5000), 10: (1594, 2043), 50: (724, 1340), 100: (517, 1241)},
+    ),
+    "CIFAR100": (
+        500,
+        100,
+        {1: (500, 500), 10: (158, 196), 50: (71, 127), 100: (50, 109)},
+    ),
+    "FOOD101": (
+        750,
+        101,
+        {1: (750, 750), 10: (237, 297), 50: (106, 190), 100: (75, 163)},
+    ),
     "STL10": (500, 10, {1: (500, 500), 10: (160, 204), 50: (73, 140), 100: (52, 124)}),
 }
 # The two cells that do not follow from the formula of the paper, and what does.
@@ -45,7 +58,9 @@ def test_sizes_reproduce_table_1(name, ratio, statistic, printed):
         assert table_cell(name, ratio, statistic) == printed
 
 
-@pytest.mark.parametrize("points", [lambda c: np.arange(c), lambda c: np.arange(1, c + 1)])
+@pytest.mark.parametrize(
+    "points", [lambda c: np.arange(c), lambda c: np.arange(1, c + 1)]
+)
 def test_the_table_tells_the_grid_from_its_neighbours(points):
     """A grid that stops one short of C, or starts at 1, misses cells: the test above can fail."""
     misses = 0
@@ -88,7 +103,9 @@ def test_sizes_fall_from_the_largest_to_the_ratio(n_max, n_classes, ratio):
 def test_sizes_need_positive_counts(bad):
     with pytest.raises(ParameterError, match="n_max must be an integer of at least 1"):
         long_tailed_sizes(bad, 3, 10)
-    with pytest.raises(ParameterError, match="n_classes must be an integer of at least 1"):
+    with pytest.raises(
+        ParameterError, match="n_classes must be an integer of at least 1"
+    ):
         long_tailed_sizes(10, bad, 10)
 
 
@@ -107,12 +124,19 @@ def test_the_ratio_is_finite_and_at_least_one(bad):
     st.sampled_from([int, str, object]),
 )
 def test_chosen_rows_have_the_long_tailed_sizes(counts, ratio, seed, kind):
-    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
-    rows = long_tailed(y.astype(str).astype(object) if kind is object else y.astype(kind), ratio, seed)
+    y = np.random.default_rng(seed).permutation(
+        np.repeat(np.arange(len(counts)), counts)
+    )
+    rows = long_tailed(
+        y.astype(str).astype(object) if kind is object else y.astype(kind), ratio, seed
+    )
     assert rows.dtype == np.int64
     assert np.all(np.diff(rows) > 0)
     kept = np.bincount(y[rows], minlength=len(counts))
-    assert sorted(kept, reverse=True) == long_tailed_sizes(min(counts), len(counts), ratio).tolist()
+    assert (
+        sorted(kept, reverse=True)
+        == long_tailed_sizes(min(counts), len(counts), ratio).tolist()
+    )
 
 
 def test_the_seed_alone_decides():
@@ -124,14 +148,22 @@ def test_the_seed_alone_decides():
 
 def test_the_seed_decides_which_class_is_large():
     y = np.repeat(np.arange(10), 50)
-    largest = {int(np.bincount(y[long_tailed(y, 10, seed)]).argmax()) for seed in range(200)}
-    assert largest == set(range(10))  # misses one of ten with probability 10·0.9^200 < 1e-8
+    largest = {
+        int(np.bincount(y[long_tailed(y, 10, seed)]).argmax()) for seed in range(200)
+    }
+    assert largest == set(
+        range(10)
+    )  # misses one of ten with probability 10·0.9^200 < 1e-8
 
 
 def test_ratio_one_keeps_the_smallest_count_of_every_class():
     y = np.array(["a"] * 5 + ["b"] * 3 + ["c"] * 9)
     names, kept = np.unique(y[long_tailed(y, 1, 0)], return_counts=True)
-    assert dict(zip(names.tolist(), kept.tolist(), strict=True)) == {"a": 3, "b": 3, "c": 3}
+    assert dict(zip(names.tolist(), kept.tolist(), strict=True)) == {
+        "a": 3,
+        "b": 3,
+        "c": 3,
+    }
 
 
 @pytest.mark.parametrize(

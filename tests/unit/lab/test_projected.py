@@ -34,12 +34,18 @@ def nuisance(n=600, seed=0):
 
 
 def projected(budget=NO_NOISE, **options):
-    return ProjectedPrototypes(budget, [0, 1, 2], **({"random_state": 0, "steps": 30} | options))
+    return ProjectedPrototypes(
+        budget, [0, 1, 2], **({"random_state": 0, "steps": 30} | options)
+    )
 
 
 def test_without_noise_a_projection_leaves_out_what_says_nothing():
     (X, y), (X_test, y_test) = nuisance(), nuisance(2000, seed=1)
-    without = MeanPrototypes(NO_NOISE, [0, 1, 2], random_state=0).fit(X, y).score(X_test, y_test)
+    without = (
+        MeanPrototypes(NO_NOISE, [0, 1, 2], random_state=0)
+        .fit(X, y)
+        .score(X_test, y_test)
+    )
     model = projected().fit(X, y)
     assert model.score(X_test, y_test) > without + 0.02
     weight = np.abs(model.projection_.astype(float)).sum(axis=0)
@@ -52,7 +58,11 @@ def test_without_noise_a_projection_leaves_out_what_says_nothing():
 def test_public_rows_are_projected_too():
     X, y = nuisance()
     X_public, _ = nuisance(200, seed=2)
-    model = projected(head="public", n_components=6).set_params(public=PublicData(X_public)).fit(X, y)
+    model = (
+        projected(head="public", n_components=6)
+        .set_params(public=PublicData(X_public))
+        .fit(X, y)
+    )
     lattice = Lattice(6)
     steps = model.projection_.astype(np.float64)
     rows = lattice.transform(model.lattice_.transform(X_public) @ steps.T)
@@ -66,7 +76,9 @@ def test_public_rows_are_projected_too():
         .prepared
     )
     head = PublicPrototypes(NO_NOISE, [0, 1, 2], clip=bounds, random_state=0)
-    head.set_params(public=PublicData(rows)).fit(lattice.transform(model.lattice_.transform(X) @ steps.T), y)
+    head.set_params(public=PublicData(rows)).fit(
+        lattice.transform(model.lattice_.transform(X) @ steps.T), y
+    )
     assert (head.public_indices_ == model.public_indices_).all()
     with pytest.raises(InputError, match="selects among public rows"):
         projected(head="public").fit(X, y)
@@ -75,8 +87,13 @@ def test_public_rows_are_projected_too():
 def test_mean_prototypes_are_those_of_projected_rows():
     X, y = nuisance()
     model = projected(n_components=6).fit(X, y)
-    rows = model.lattice_.transform(X).astype(np.float64) @ model.projection_.T.astype(np.float64)
-    exact = [Lattice(6).transform(rows[y == label]).astype(int).sum(axis=0) for label in range(3)]
+    rows = model.lattice_.transform(X).astype(np.float64) @ model.projection_.T.astype(
+        np.float64
+    )
+    exact = [
+        Lattice(6).transform(rows[y == label]).astype(int).sum(axis=0)
+        for label in range(3)
+    ]
     assert (np.rint(model.prototypes_ * Lattice(6).scale) == exact).all()
 
 
@@ -96,7 +113,9 @@ def test_parameters_that_break_a_rule_are_named(options, words):
 
 def test_shares_of_the_budget_are_those_asked_for():
     releases = projected(GaussianDP(1.0), share=0.2).plan(12).guarantee.releases
-    assert [release.cost["mu"] ** 2 for release in releases] == pytest.approx((0.05, 0.15, 0.8), rel=1e-9)
+    assert [release.cost["mu"] ** 2 for release in releases] == pytest.approx(
+        (0.05, 0.15, 0.8), rel=1e-9
+    )
 
 
 # The published form: a support record moves the gradients of all queries.
@@ -105,7 +124,8 @@ def test_shares_of_the_budget_are_those_asked_for():
 def published_sum(queries, prototypes, clip=1e-3):
     """Return the sum of the clipped gradients of queries of the first class, at the identity, in clipping norms.
 
-    The logit of a class is -|W(x - p)|^2, whose gradient at W = I is -2(x - p)(x - p)^T.
+    The logit of a class is -|W(x - p)|^2, whose gradient at W = I is -2(x - p)(x -
+    p)^T.
     """
     total = 0
     for x in queries:
@@ -123,7 +143,10 @@ def test_clipping_each_query_does_not_bound_a_support_record():
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     other, support = np.eye(DIM)[:2]
     # Without its support a class has no prototype, so its queries count for nothing.
-    few, many = (np.linalg.norm(published_sum(rows[:n], np.stack([support, other]))) for n in (10, 40))
+    few, many = (
+        np.linalg.norm(published_sum(rows[:n], np.stack([support, other])))
+        for n in (10, 40)
+    )
     assert few > 4
     assert many > 3 * few
 
@@ -141,8 +164,12 @@ def test_the_replay_notices_prototypes_that_are_not_released(monkeypatch):
 
     def exact_first(self, measure, setting):
         with pytest.MonkeyPatch.context() as patch:
-            release, first = RoundedGaussian.release, measure._paid["first"].mechanism
-            secret = lambda one, exact, source: exact if one is first else release(one, exact, source)  # noqa: E731
+            release = RoundedGaussian.release
+            first = measure._paid["first"].mechanism
+
+            def secret(one, exact, source):
+                return exact if one is first else release(one, exact, source)
+
             patch.setattr(RoundedGaussian, "release", secret)
             return whole(self, measure, setting)
 
@@ -160,5 +187,6 @@ def test_an_audit_sees_a_record_and_does_not_refute_it():
     result = audit(estimator, *worst_case(estimator), runs=120, confidence=1 - 1e-6)
     assert not result.violation
     inside, outside = result.samples
-    # As in tests/system/audit/test_heard.py: 1.9 standard deviations lie between the two sides.
+    # As in tests/system/audit/test_heard.py: 1.9 standard deviations lie between the
+    # two sides.
     assert np.mean(inside) - np.mean(outside) > 0.65 * np.std(outside)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.lab.streams import average_accuracy, blurry, class_incremental, data_sets, forgetting, shuffled
+from dppl.lab.streams import (
+    average_accuracy,
+    blurry,
+    class_incremental,
+    data_sets,
+    forgetting,
+    shuffled,
+)
 
 CLASSES = np.arange(7)
 Y = np.random.default_rng(0).integers(7, size=3000)
@@ -17,9 +24,14 @@ def test_each_row_is_in_one_task_which_may_hold_its_class(make):
     assert sorted(np.concatenate([task.rows for task in tasks])) == list(range(len(Y)))
     for task in tasks:
         assert set(Y[task.rows]) <= set(task.classes)
-    same, other = make(Y, CLASSES, 3, seed=4), make(Y, CLASSES, 3, seed=5)
-    assert all((one.rows == two.rows).all() for one, two in zip(tasks, same, strict=True))
-    assert any(len(one.rows) != len(two.rows) for one, two in zip(tasks, other, strict=True))
+    same = make(Y, CLASSES, 3, seed=4)
+    other = make(Y, CLASSES, 3, seed=5)
+    assert all(
+        (one.rows == two.rows).all() for one, two in zip(tasks, same, strict=True)
+    )
+    assert any(
+        len(one.rows) != len(two.rows) for one, two in zip(tasks, other, strict=True)
+    )
 
 
 def test_each_class_is_in_one_task_in_all_or_mostly_in_one():

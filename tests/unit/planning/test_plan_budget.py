@@ -22,7 +22,10 @@ def sample():
     return load_sample()
 
 
-@pytest.mark.parametrize(("n_classes", "n_records", "smallest"), [(2, 100, 1), (10, 5000, 20), (77, 9001, 116)])
+@pytest.mark.parametrize(
+    ("n_classes", "n_records", "smallest"),
+    [(2, 100, 1), (10, 5000, 20), (77, 9001, 116)],
+)
 def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest):
     sizes = class_sizes(n_classes, n_records, smallest)
     assert sizes.sum() == pytest.approx(n_records)
@@ -36,24 +39,42 @@ def test_institutions_together_have_the_noise_of_all_of_them(method):
     plan = plan_budget(GaussianDP(0.9), **given, n_holders=9)
     as_one = plan_budget(GaussianDP(0.3), **given)
     assert plan.balanced_accuracy == pytest.approx(as_one.balanced_accuracy)
-    assert plan.one_place.balanced_accuracy == plan_budget(GaussianDP(0.9), **given).balanced_accuracy
-    assert plan.alone.balanced_accuracy < plan.balanced_accuracy < plan.one_place.balanced_accuracy
+    assert (
+        plan.one_place.balanced_accuracy
+        == plan_budget(GaussianDP(0.9), **given).balanced_accuracy
+    )
+    assert (
+        plan.alone.balanced_accuracy
+        < plan.balanced_accuracy
+        < plan.one_place.balanced_accuracy
+    )
     assert plan.cost["mu"] == plan_budget(GaussianDP(0.9), **given).cost["mu"]
     assert "the noise of a sum is 3 times as wide" in str(plan)
     with pytest.raises(ParameterError, match="n_holders above 1"):
-        plan_budget(GaussianDP(0.9), **given | {"method": "public"}, n_public=100, n_holders=2)
+        plan_budget(
+            GaussianDP(0.9), **given | {"method": "public"}, n_public=100, n_holders=2
+        )
 
 
 def test_weights_are_trained_where_a_class_has_enough_records_for_the_budget():
     # mu is 0.25, so 100 times mu takes 400 records of each of 20 classes.
-    plans = [plan_budget(GaussianDP(0.25), n_classes=20, n_records=n, n_features=64) for n in (7999, 8000)]
+    plans = [
+        plan_budget(GaussianDP(0.25), n_classes=20, n_records=n, n_features=64)
+        for n in (7999, 8000)
+    ]
     assert [plan.train for plan in plans] == [False, True]
     assert is_worth_training(GaussianDP(0.25), 20, 8000.0)
     assert "Here it is 99: stay with `dppl train`." in str(plans[0])
-    assert "Here it is 100: compare `dppl finetune` with `dppl train` on public images." in str(plans[1])
+    assert (
+        "Here it is 100: compare `dppl finetune` with `dppl train` on public images."
+        in str(plans[1])
+    )
     of_images = {"n_classes": 20, "n_records": 8000, "encoder": "resnet-50"}
     assert plan_budget(GaussianDP(0.25), **of_images).train
-    for of_texts in ({"encoder": "minilm"}, {"encoder": None, "n_features": 64, "describe": "names"}):
+    for of_texts in (
+        {"encoder": "minilm"},
+        {"encoder": None, "n_features": 64, "describe": "names"},
+    ):
         plan = plan_budget(GaussianDP(0.25), **of_images | of_texts)
         assert plan.train is None
         assert "Images" not in str(plan)
@@ -61,13 +82,20 @@ def test_weights_are_trained_where_a_class_has_enough_records_for_the_budget():
 
 def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes():
     plan = plan_budget(ApproxDP(1, 1e-6), **USUAL)
-    assert (plan.classes[0].size, plan.classes[0].found, plan.classes[-1].found) == (20, "no", "yes")
-    assert "A class of 20 records is not expected to be found at epsilon = 1 at delta = 1e-06 (" in str(plan).replace(
-        "1e-6", "1e-06"
+    assert (plan.classes[0].size, plan.classes[0].found, plan.classes[-1].found) == (
+        20,
+        "no",
+        "yes",
+    )
+    assert (
+        "A class of 20 records is not expected to be found at epsilon = 1 at delta = 1e-06 ("
+        in str(plan).replace("1e-6", "1e-06")
     )
     assert f"it takes about {plan.needed}." in str(plan)
     enough = plan_budget(ApproxDP(1, 1e-6), **USUAL | {"smallest": plan.needed})
-    less = plan_budget(ApproxDP(1, 1e-6), **USUAL | {"smallest": int(plan.needed / 1.3)})
+    less = plan_budget(
+        ApproxDP(1, 1e-6), **USUAL | {"smallest": int(plan.needed / 1.3)}
+    )
     assert (enough.classes[0].found, less.classes[0].found == "yes") == ("yes", False)
 
 
@@ -75,12 +103,19 @@ def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes()
 @pytest.mark.parametrize("smallest", [1, 20, 500])
 @pytest.mark.parametrize("n_classes", [2, 10])
 def test_more_budget_and_more_records_never_predict_worse(method, smallest, n_classes):
-    given = USUAL | {"method": method, "smallest": smallest, "n_classes": n_classes, "n_public": 1000}
+    given = USUAL | {
+        "method": method,
+        "smallest": smallest,
+        "n_classes": n_classes,
+        "n_public": 1000,
+    }
     plans = [plan_budget(GaussianDP(mu), **given) for mu in (0.01, 0.1, 1, 10)]
     balanced = [plan.balanced_accuracy for plan in plans]
     assert balanced == sorted(balanced)
     for plan in plans:
-        assert 1 / n_classes - 1e-9 <= plan.low <= plan.balanced_accuracy <= plan.high <= 1
+        assert (
+            1 / n_classes - 1e-9 <= plan.low <= plan.balanced_accuracy <= plan.high <= 1
+        )
         for gain in (plan.twice_the_budget, plan.twice_the_records):
             assert gain.balanced_accuracy >= plan.balanced_accuracy - 1e-9
             assert gain.smallest_recall >= plan.classes[0].recall - 1e-9
@@ -100,7 +135,10 @@ def test_the_method_is_the_default_of_the_budget_or_as_named(n_public):
 
 
 def test_the_plan_knows_a_start_from_names_and_says_what_changes():
-    without, named = (plan_budget(ApproxDP(1, 1e-6), **USUAL, describe=start) for start in ("none", "names"))
+    without, named = (
+        plan_budget(ApproxDP(1, 1e-6), **USUAL, describe=start)
+        for start in ("none", "names")
+    )
     for plan, other in ((without, named), (named, without)):
         assert plan.otherwise.balanced_accuracy == other.balanced_accuracy
         assert plan.otherwise.smallest_recall == other.classes[0].recall
@@ -110,8 +148,13 @@ def test_the_plan_knows_a_start_from_names_and_says_what_changes():
     assert named.balanced_accuracy > without.balanced_accuracy + 0.1
     assert named.classes[0].recall > without.classes[0].recall + 0.3
     many = USUAL | {"n_records": 10**9, "smallest": 10**7}
-    ends = [plan_budget(GaussianDP(5), **many, describe=start).balanced_accuracy for start in ("none", "names")]
-    assert ends[0] == pytest.approx(ends[1], abs=1e-3)  # where records tell all, names add nothing
+    ends = [
+        plan_budget(GaussianDP(5), **many, describe=start).balanced_accuracy
+        for start in ("none", "names")
+    ]
+    assert ends[0] == pytest.approx(
+        ends[1], abs=1e-3
+    )  # where records tell all, names add nothing
 
 
 @pytest.mark.parametrize("given", [{"method": "mean"}, {"describe": "words"}])
@@ -128,57 +171,88 @@ def test_pure_dp_selects_public_rows():
 
 
 def test_public_rows_count_from_as_many_as_features():
-    without, few, many = (plan_budget(GaussianDP(0.1), **USUAL, n_public=n) for n in (0, 383, 384))
+    without, few, many = (
+        plan_budget(GaussianDP(0.1), **USUAL, n_public=n) for n in (0, 383, 384)
+    )
     assert without.balanced_accuracy == few.balanced_accuracy != many.balanced_accuracy
 
 
-@pytest.mark.parametrize(("budget", "mu"), [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)])
+@pytest.mark.parametrize(
+    ("budget", "mu"),
+    [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)],
+)
 def test_the_cost_is_that_of_the_ledger(budget, mu):
     cost = plan_budget(budget, **USUAL).cost
-    assert (cost["mu"], cost["rho"]) == (pytest.approx(mu, abs=1e-4), pytest.approx(mu**2 / 2, abs=1e-4))
+    assert (cost["mu"], cost["rho"]) == (
+        pytest.approx(mu, abs=1e-4),
+        pytest.approx(mu**2 / 2, abs=1e-4),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "method"),
     [
-        *itertools.product([GaussianDP(1), ZCDP(0.5), ApproxDP(1, 1e-6)], ["softmax", "mean", "public"]),
+        *itertools.product(
+            [GaussianDP(1), ZCDP(0.5), ApproxDP(1, 1e-6)], ["softmax", "mean", "public"]
+        ),
         (PureDP(1), "public"),
     ],
 )
-def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(tmp_path, sample, budget, method):
-    plan = plan_budget(budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method)
+def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(
+    tmp_path, sample, budget, method
+):
+    plan = plan_budget(
+        budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method
+    )
     account = GaussianDP(plan.cost["mu"])
     ledger = dppl.Ledger(tmp_path / "ledger.db", "digits", account)
     public = None if method == "mean" else dppl.PublicData(sample.X_public)
-    fitted = BY_METHOD[method].load()(budget, classes=sample.classes, public=public, random_state=0)
+    fitted = BY_METHOD[method].load()(
+        budget, classes=sample.classes, public=public, random_state=0
+    )
     fitted.fit(sample.X, sample.y, ledger=ledger)
     with pytest.raises(BudgetError):
         fitted.fit(sample.X, sample.y, ledger=ledger)
 
 
-@pytest.mark.parametrize(("budget", "mu"), [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)])
+@pytest.mark.parametrize(
+    ("budget", "mu"),
+    [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)],
+)
 def test_a_plan_counts_with_the_mu_that_a_fit_has(budget, mu):
     assert model.spend("mean", budget) == pytest.approx(mu, abs=1e-4)
 
 
 def test_equal_costs_give_equal_plans():
-    mu, rho = plan_budget(GaussianDP(0.5), **USUAL), plan_budget(ZCDP(0.125), **USUAL)
-    assert [one.recall for one in mu.classes] == pytest.approx([one.recall for one in rho.classes])
+    mu = plan_budget(GaussianDP(0.5), **USUAL)
+    rho = plan_budget(ZCDP(0.125), **USUAL)
+    assert [one.recall for one in mu.classes] == pytest.approx(
+        [one.recall for one in rho.classes]
+    )
 
 
 def test_a_known_accuracy_without_privacy_narrows_the_range_and_bounds_what_is_expected():
     unknown = plan_budget(GaussianDP(1), **USUAL)
-    known = [plan_budget(GaussianDP(1), **USUAL, ceiling=ceiling) for ceiling in (0.5, 0.7, 0.9)]
-    assert [plan.balanced_accuracy for plan in known] == sorted(plan.balanced_accuracy for plan in known)
+    known = [
+        plan_budget(GaussianDP(1), **USUAL, ceiling=ceiling)
+        for ceiling in (0.5, 0.7, 0.9)
+    ]
+    assert [plan.balanced_accuracy for plan in known] == sorted(
+        plan.balanced_accuracy for plan in known
+    )
     for plan, ceiling in zip(known, (0.5, 0.7, 0.9), strict=True):
         assert plan.balanced_accuracy < ceiling
         assert plan.high - plan.low < unknown.high - unknown.low
 
 
 def test_the_names_of_encoders_stand_for_their_widths():
-    by_name = plan_budget(GaussianDP(1), n_classes=5, n_records=500, encoder="resnet-50")
-    assert by_name == plan_budget(GaussianDP(1), n_classes=5, n_records=500, n_features=2048)
+    by_name = plan_budget(
+        GaussianDP(1), n_classes=5, n_records=500, encoder="resnet-50"
+    )
+    assert by_name == plan_budget(
+        GaussianDP(1), n_classes=5, n_records=500, n_features=2048
+    )
     assert FEATURES["minilm"] == 384
 
 
@@ -187,7 +261,10 @@ def test_json_holds_everything():
     content = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
     assert set(content) == {*plan.__dataclass_fields__, "sentences"}
     assert content["sentences"] == str(plan).splitlines()
-    assert any("guesses" in sentence and "count" in sentence for sentence in content["sentences"])
+    assert any(
+        "guesses" in sentence and "count" in sentence
+        for sentence in content["sentences"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,8 +279,14 @@ def test_json_holds_everything():
         ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
         ({"n_features": None}, "n_features must be given, or a known encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
-        ({"encoder": "bert"}, "encoder must be one of 'minilm'.*; for another, give its width, as in n_features=768"),
-        ({"encoder": "resnet-50"}, "n_features must be 2048, as of resnet-50, or left out; got"),
+        (
+            {"encoder": "bert"},
+            "encoder must be one of 'minilm'.*; for another, give its width, as in n_features=768",
+        ),
+        (
+            {"encoder": "resnet-50"},
+            "n_features must be 2048, as of resnet-50, or left out; got",
+        ),
         ({"n_public": -1}, "n_public must be"),
         ({"n_public": 2.5}, "n_public must be"),
         ({"method": "svm"}, "method must be one of"),
@@ -217,7 +300,10 @@ def test_wrong_inputs_are_refused(wrong, words):
         plan_budget(GaussianDP(1), **USUAL | wrong)
 
 
-@pytest.mark.parametrize(("budget", "method"), [(GaussianDP(0), "auto"), (PureDP(1), "softmax"), (PureDP(1), "mean")])
+@pytest.mark.parametrize(
+    ("budget", "method"),
+    [(GaussianDP(0), "auto"), (PureDP(1), "softmax"), (PureDP(1), "mean")],
+)
 def test_budgets_that_the_method_cannot_spend_are_refused(budget, method):
     with pytest.raises(BudgetError):
         plan_budget(budget, **USUAL, method=method)
@@ -229,6 +315,8 @@ def test_the_plan_is_offered_at_the_top():
 
 def test_what_is_needed_never_contradicts_what_is_said_of_the_smallest_class():
     for mu in (0.05, 0.2, 1):
-        plan = plan_budget(GaussianDP(mu), n_classes=10, n_records=250, smallest=12, n_features=32)
+        plan = plan_budget(
+            GaussianDP(mu), n_classes=10, n_records=250, smallest=12, n_features=32
+        )
         assert (plan.classes[0].found == "yes") == (plan.needed <= 12)
         assert ("are enough" in plan.sentences()[1]) == (plan.needed <= 12)

@@ -16,11 +16,15 @@ from dppl.planning import model
 from dppl.planning.model import LAWS, NAMED
 
 ROOT = Path(__file__).parents[3]
-SPEC = importlib.util.spec_from_file_location("dppl_benchmarks_planning", ROOT / "benchmarks" / "planning.py")
+SPEC = importlib.util.spec_from_file_location(
+    "dppl_benchmarks_planning", ROOT / "benchmarks" / "planning.py"
+)
 script = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(script)
 script.groups = functools.cache(script.groups)  # which reads all measurements each time
-needs_measurements = pytest.mark.skipif(not script.MEASURED.is_file(), reason="measurements are not in the sdist")
+needs_measurements = pytest.mark.skipif(
+    not script.MEASURED.is_file(), reason="measurements are not in the sdist"
+)
 
 laws = st.sampled_from(list(LAWS.values()))
 counts = st.integers(1, 10**6)
@@ -31,7 +35,9 @@ classes = st.integers(2, 2000)
 
 
 def expected(law, s, n, mean, d, spend, n_classes):
-    return float(model.recall(model.variance(law, s, n, mean, d, spend) ** -0.5, n_classes))
+    return float(
+        model.recall(model.variance(law, s, n, mean, d, spend) ** -0.5, n_classes)
+    )
 
 
 @given(laws, hard, counts, counts, widths, spends, classes)
@@ -44,7 +50,9 @@ def test_recall_is_between_chance_and_1(law, s, n, mean, d, spend, n_classes):
 
 
 @given(laws, hard, counts, counts, widths, spends, classes, st.floats(1, 50))
-def test_more_budget_more_records_and_easier_data_never_predict_worse(law, s, n, mean, d, spend, n_classes, factor):
+def test_more_budget_more_records_and_easier_data_never_predict_worse(
+    law, s, n, mean, d, spend, n_classes, factor
+):
     base = expected(law, s, n, mean, d, spend, n_classes) - 1e-9
     assert expected(law, s, n, mean, d, spend * factor, n_classes) >= base
     assert expected(law, s, n * factor, mean * factor, d, spend, n_classes) >= base
@@ -53,7 +61,9 @@ def test_more_budget_more_records_and_easier_data_never_predict_worse(law, s, n,
 
 
 @given(laws, hard, counts, counts, widths, spends, classes, st.floats(1.01, 50))
-def test_wider_embeddings_and_more_classes_never_predict_better(law, s, n, mean, d, spend, n_classes, factor):
+def test_wider_embeddings_and_more_classes_never_predict_better(
+    law, s, n, mean, d, spend, n_classes, factor
+):
     base = expected(law, s, n, mean, d, spend, n_classes) + 1e-9
     assert expected(law, s, n, mean, d * factor, spend, n_classes) <= base
     assert expected(law, s, n, mean, d, spend, n_classes + 1) <= base
@@ -64,7 +74,9 @@ def test_two_alternatives_have_a_closed_form():
     from scipy.special import ndtr
 
     strengths = np.linspace(0, 5, 20)
-    assert model.recall(strengths, 2) == pytest.approx(ndtr(strengths / np.sqrt(2)), abs=1e-9)
+    assert model.recall(strengths, 2) == pytest.approx(
+        ndtr(strengths / np.sqrt(2)), abs=1e-9
+    )
 
 
 @pytest.mark.slow
@@ -74,13 +86,16 @@ def test_many_alternatives_agree_with_a_simulation():
     for strength, n_classes in ((1.0, 5), (2.5, 77), (4.0, 300)):
         wins = np.concatenate(
             [
-                strength + rng.standard_normal(10_000) > rng.standard_normal((10_000, n_classes - 1)).max(axis=1)
+                strength + rng.standard_normal(10_000)
+                > rng.standard_normal((10_000, n_classes - 1)).max(axis=1)
                 for _ in range(20)
             ]
         )
         error = wins.std() / np.sqrt(len(wins))
         assert abs(wins.mean() - model.recall(strength, n_classes)) < 5 * error
-        assert abs(wins.mean() - model.recall(1.1 * strength, n_classes)) > 5 * error  # the control
+        assert (
+            abs(wins.mean() - model.recall(1.1 * strength, n_classes)) > 5 * error
+        )  # the control
 
 
 @given(st.floats(0.01, 0.99), classes)
@@ -103,32 +118,46 @@ def test_the_cost_of_a_selection_is_its_epsilon():
 @pytest.mark.parametrize(("method", "public"), list(LAWS))
 def test_the_constants_are_those_of_the_committed_measurements(method, public):
     data = script.groups(script.MEASURED, method, public).of(script.CALIBRATION)
-    assert astuple(LAWS[method, public]) == pytest.approx(astuple(script.calibrated(data)), rel=0.01)
+    assert astuple(LAWS[method, public]) == pytest.approx(
+        astuple(script.calibrated(data)), rel=0.01
+    )
 
 
 @needs_measurements
 @pytest.mark.parametrize("public", list(NAMED))
 def test_the_worth_of_names_is_that_of_the_committed_measurements(public):
-    data = script.groups(script.MEASURED, "softmax", public, names=True).of(script.CALIBRATION)
+    data = script.groups(script.MEASURED, "softmax", public, names=True).of(
+        script.CALIBRATION
+    )
     law = LAWS["softmax", public]
-    assert NAMED[public] == replace(law, names=pytest.approx(script.worth_of_names(data, law), rel=0.01))
+    assert NAMED[public] == replace(
+        law, names=pytest.approx(script.worth_of_names(data, law), rel=0.01)
+    )
 
 
 @needs_measurements
 @pytest.mark.parametrize("public", list(NAMED))
-def test_the_page_states_the_errors_with_names_and_they_are_far_below_those_of_a_plan_without(public):
+def test_the_page_states_the_errors_with_names_and_they_are_far_below_those_of_a_plan_without(
+    public,
+):
     data = script.groups(script.MEASURED, "softmax", public, names=True).of(script.TEST)
     label = f"softmax{', public rows' if public else ''}, names"
     page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
     assert script.row(label, "hwu64", NAMED[public], data) in page
-    misses, without = (np.abs(data.misses(law, data.s)).mean() for law in (NAMED[public], LAWS["softmax", public]))
+    misses, without = (
+        np.abs(data.misses(law, data.s)).mean()
+        for law in (NAMED[public], LAWS["softmax", public])
+    )
     assert misses < without / 2
 
 
 @needs_measurements
 def test_no_set_is_in_both_roles():
     assert not set(script.CALIBRATION) & set(script.TEST)
-    assert set(script.groups(script.MEASURED, "softmax", False).set) == {*script.CALIBRATION, *script.TEST}
+    assert set(script.groups(script.MEASURED, "softmax", False).set) == {
+        *script.CALIBRATION,
+        *script.TEST,
+    }
 
 
 @needs_measurements
@@ -151,8 +180,13 @@ def test_the_page_states_the_errors_on_the_test_sets(method, public):
 
 @needs_measurements
 def test_the_page_states_how_often_the_default_method_found_what_it_was_expected_to():
-    verdicts = script.verdicts("softmax", False, script.groups(script.MEASURED, "softmax", False).of(script.TEST))
-    # Cells: method, what the plan said, groups, and shares that were found, found in part, not found.
+    verdicts = script.verdicts(
+        "softmax",
+        False,
+        script.groups(script.MEASURED, "softmax", False).of(script.TEST),
+    )
+    # Cells: method, what the plan said, groups, and shares that were found, found in
+    # part, not found.
     yes, _, no = [line.strip("| ").split(" | ") for line in verdicts.splitlines()]
     page = " ".join((ROOT / "docs" / "planning.md").read_text(encoding="utf-8").split())
     assert f"it found {yes[3]} and {yes[4]} more in part." in page

@@ -24,13 +24,17 @@ def data():
 
 def fitted(data, budget=None, **options):
     X, y = data
-    return MeanPrototypes(budget or ZCDP(0.5), list("abcd"), random_state=1, **options).fit(X, y)
+    return MeanPrototypes(
+        budget or ZCDP(0.5), list("abcd"), random_state=1, **options
+    ).fit(X, y)
 
 
 def test_prototypes_are_sums_of_lattice_rows_with_the_stated_noise(data):
     X, y = data
     lattice = Lattice(32)
-    exact = np.stack([lattice.transform(X[y == c]).astype(int).sum(axis=0) for c in "abcd"])
+    exact = np.stack(
+        [lattice.transform(X[y == c]).astype(int).sum(axis=0) for c in "abcd"]
+    )
     residuals = []
     for seed in range(100):
         model = MeanPrototypes(ZCDP(0.5), list("abcd"), random_state=seed).fit(X, y)
@@ -67,13 +71,20 @@ def test_two_classes_give_one_decision_column(data):
 def test_replace_one_reproduces_the_published_mean(data):
     """DPPL-AAAI eq. (1): the class mean plus noise of variance 2r²/(n_c²·rho), here with r = 1."""
     X, y = data
-    X, y = X[:60], y[:60]
+    X = X[:60]
+    y = y[:60]
     lattice = Lattice(32)
     sizes = np.array([(y == c).sum() for c in "abcd"])
-    means = np.stack([(lattice.transform(X[y == c]) / lattice.scale).mean(axis=0) for c in "abcd"])
+    means = np.stack(
+        [(lattice.transform(X[y == c]) / lattice.scale).mean(axis=0) for c in "abcd"]
+    )
     draws = np.stack(
         [
-            MeanPrototypes(ZCDP(0.3), list("abcd"), adjacency="replace-one", random_state=seed).fit(X, y).prototypes_
+            MeanPrototypes(
+                ZCDP(0.3), list("abcd"), adjacency="replace-one", random_state=seed
+            )
+            .fit(X, y)
+            .prototypes_
             for seed in range(200)
         ]
     )
@@ -97,7 +108,9 @@ def test_coinpress_finds_the_classes_and_says_what_it_assumes(data):
 
 
 def test_what_divides_by_class_sizes_needs_replace_one(data):
-    with pytest.raises(ParameterError, match="only adjacency='replace-one' treats as public"):
+    with pytest.raises(
+        ParameterError, match="only adjacency='replace-one' treats as public"
+    ):
         fitted(data, coinpress="dppl")
 
 
@@ -121,17 +134,29 @@ def test_parameters_are_checked_before_anything_is_read(data, options, message):
 
 def gaussian_delta(mu, epsilon):
     """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
-    middle, half = epsilon / mpmath.mpf(mu), mpmath.mpf(mu) / 2
-    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
+    middle = epsilon / mpmath.mpf(mu)
+    half = mpmath.mpf(mu) / 2
+    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(
+        -half - middle
+    )
 
 
 def test_approximate_budgets_are_kept(data):
     model = fitted(data, ApproxDP(2.0, 1e-6))
     (release,) = model.guarantee_.releases
     with mpmath.workdps(40):
-        mu = mpmath.sqrt(mpmath.mpf(float(model.lattice_.squared_norm))) / release.parameters["noise_std"]
-        assert gaussian_delta(mu, 2) <= gaussian_delta(release.cost["mu"], 2) <= mpmath.mpf(1e-6)
-        assert gaussian_delta(mu * (1 + mpmath.mpf("1e-12")), 2) > 1e-6  # and no noise is wasted
+        mu = (
+            mpmath.sqrt(mpmath.mpf(float(model.lattice_.squared_norm)))
+            / release.parameters["noise_std"]
+        )
+        assert (
+            gaussian_delta(mu, 2)
+            <= gaussian_delta(release.cost["mu"], 2)
+            <= mpmath.mpf(1e-6)
+        )
+        assert (
+            gaussian_delta(mu * (1 + mpmath.mpf("1e-12")), 2) > 1e-6
+        )  # and no noise is wasted
     assert model.guarantee_.epsilon(1e-6) <= 2.0
     # What zCDP alone would allow is less.
     assert ZCDP(release.cost["rho"]).to_approx(1e-6).epsilon > 2.1
@@ -140,12 +165,16 @@ def test_approximate_budgets_are_kept(data):
 def test_a_gaussian_budget_is_spent_to_the_last_bit(data):
     (release,) = fitted(data, GaussianDP(0.7)).guarantee_.releases
     assert 0.7 * (1 - 1e-15) < release.cost["mu"] <= 0.7
-    assert release.sensitivity / release.parameters["noise_std"] == pytest.approx(0.7, rel=1e-15)
+    assert release.sensitivity / release.parameters["noise_std"] == pytest.approx(
+        0.7, rel=1e-15
+    )
 
 
 def test_a_class_without_records_gets_a_prototype_and_order_does_not_matter(data):
     X, y = data
-    model = MeanPrototypes(ZCDP(1.0), ["z", "d", "c", "b", "a"], random_state=0).fit(X, y)
+    model = MeanPrototypes(ZCDP(1.0), ["z", "d", "c", "b", "a"], random_state=0).fit(
+        X, y
+    )
     assert model.classes_.tolist() == ["a", "b", "c", "d", "z"]
     assert model.prototypes_.shape == (5, 32)
     assert model.prototypes_[4].any()
@@ -180,13 +209,23 @@ def test_centre_pool_and_rotation_are_public_and_applied_to_queries(data):
     huge = public.copy()
     huge[:, 0] += 100
     assert (
-        MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(rotation="auto"), public=PublicData(public))
+        MeanPrototypes(
+            ZCDP(1.0),
+            list("abcd"),
+            lattice=LatticeOptions(rotation="auto"),
+            public=PublicData(public),
+        )
         .fit(X, y)
         .lattice_.rotation
         is None
     )
     assert (
-        MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(rotation="auto"), public=PublicData(huge))
+        MeanPrototypes(
+            ZCDP(1.0),
+            list("abcd"),
+            lattice=LatticeOptions(rotation="auto"),
+            public=PublicData(huge),
+        )
         .fit(X, y)
         .lattice_.rotation
         == 0
@@ -194,14 +233,34 @@ def test_centre_pool_and_rotation_are_public_and_applied_to_queries(data):
 
 
 def test_options_of_the_lattice_are_set_one_by_one_and_shared_by_no_copy(data):
-    model = MeanPrototypes(ZCDP(1.0), list("abcd"), lattice=LatticeOptions(pool=2), random_state=0)
+    model = MeanPrototypes(
+        ZCDP(1.0), list("abcd"), lattice=LatticeOptions(pool=2), random_state=0
+    )
     other = clone(model).set_params(lattice__rotation=3)
-    assert (model.lattice, other.lattice) == (LatticeOptions(pool=2), LatticeOptions(pool=2, rotation=3))
+    assert (model.lattice, other.lattice) == (
+        LatticeOptions(pool=2),
+        LatticeOptions(pool=2, rotation=3),
+    )
     assert MeanPrototypes().set_params(lattice__pool=2).lattice == model.lattice
-    assert MeanPrototypes().set_params(lattice=LatticeOptions(rotation=1), lattice__pool=2).lattice.rotation == 1
+    assert (
+        MeanPrototypes()
+        .set_params(lattice=LatticeOptions(rotation=1), lattice__pool=2)
+        .lattice.rotation
+        == 1
+    )
     for name in ("lattice__pools", "clip__pool"):
-        with pytest.raises(ParameterError, match=f"MeanPrototypes has no parameter {name}"):
+        with pytest.raises(
+            ParameterError, match=f"MeanPrototypes has no parameter {name}"
+        ):
             model.set_params(**{name: 2})
     fitted = other.fit(*data)
-    assert pickle.loads(pickle.dumps(fitted)).lattice == fitted.lattice != LatticeOptions(pool=2, rotation=4)
-    assert LatticeOptions(center=[0.5]) == LatticeOptions(center=np.array([0.5])) != LatticeOptions(center=[0.25])
+    assert (
+        pickle.loads(pickle.dumps(fitted)).lattice
+        == fitted.lattice
+        != LatticeOptions(pool=2, rotation=4)
+    )
+    assert (
+        LatticeOptions(center=[0.5])
+        == LatticeOptions(center=np.array([0.5]))
+        != LatticeOptions(center=[0.25])
+    )

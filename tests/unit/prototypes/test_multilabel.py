@@ -6,7 +6,15 @@ from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 import dppl
-from dppl import ZCDP, ApproxDP, Classifier, GaussianDP, Ledger, MultiLabelPrototypes, PrivateSearch
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    Classifier,
+    GaussianDP,
+    Ledger,
+    MultiLabelPrototypes,
+    PrivateSearch,
+)
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.kernel import Measurement
 from dppl.kernel.queries import ClassCounts, ClassSums, LabelCounts, LabelGradients
@@ -33,7 +41,9 @@ TRUTH = MultiLabelBinarizer(classes=CLASSES).fit_transform(Y_TEST)
 
 
 def make(budget=None, **options):
-    return MultiLabelPrototypes(budget or ZCDP(200.0), CLASSES, **{"random_state": 0, **options})
+    return MultiLabelPrototypes(
+        budget or ZCDP(200.0), CLASSES, **{"random_state": 0, **options}
+    )
 
 
 def test_rare_and_common_labels_are_predicted_as_often_as_they_are_there():
@@ -48,7 +58,11 @@ def test_rare_and_common_labels_are_predicted_as_often_as_they_are_there():
     # A label is predicted where its probability is above that at the threshold.
     assert ((model.predict_proba(X_TEST) > multilabel._AT_THRESHOLD) == found).all()
     assert ((model.decision_function(X_TEST) > 0) == found).all()
-    assert model.score(X_TEST, Y_TEST) == model.score(X_TEST, TRUTH) == (found == TRUTH).all(axis=1).mean()
+    assert (
+        model.score(X_TEST, Y_TEST)
+        == model.score(X_TEST, TRUTH)
+        == (found == TRUTH).all(axis=1).mean()
+    )
 
 
 def test_thresholds_that_are_not_moved_miss(monkeypatch):
@@ -68,21 +82,32 @@ def test_all_forms_of_labels_and_a_file_give_one_model(tmp_path):
     assert (again.separator, again.max_labels) == (";", 5)
     assert again.to_bytes() == model.to_bytes()
     assert again.predict_labels(X_TEST[:9]) == [
-        [CLASSES[code] for code in np.flatnonzero(row)] for row in model.predict(X_TEST[:9])
+        [CLASSES[code] for code in np.flatnonzero(row)]
+        for row in model.predict(X_TEST[:9])
     ]
 
 
 def test_columns_are_in_the_order_in_which_classes_were_given():
     other = CLASSES[::-1]
     model = MultiLabelPrototypes(ZCDP(200.0), other, random_state=0).fit(X, Y)
-    assert f1_score(TRUTH[:, ::-1][:, 1:], model.predict(X_TEST)[:, 1:], average=None).min() > 0.85
+    assert (
+        f1_score(
+            TRUTH[:, ::-1][:, 1:], model.predict(X_TEST)[:, 1:], average=None
+        ).min()
+        > 0.85
+    )
 
 
 def test_rows_that_cannot_be_used_have_no_labels():
     model = make().fit(np.vstack([X, np.full(DIM, np.nan)]), [*Y, ["no class", "many"]])
     rows = X_TEST[:3].copy()
     rows[1] = 0
-    for ask in (model.predict, model.predict_proba, model.predict_labels, model.decision_function):
+    for ask in (
+        model.predict,
+        model.predict_proba,
+        model.predict_labels,
+        model.decision_function,
+    ):
         with pytest.raises(InputError, match="at 1, counted from 0"):
             ask(rows)
     assert not model.predict(rows, unusable="empty")[1].any()
@@ -130,7 +155,10 @@ class Sampled(MultiLabelPrototypes):
     whole_persons = False
 
     def measurements(self, setting):
-        return {"sums": Measurement(ClassSums(setting.lattice, 1)), "gradients": Measurement(self.gradients(setting))}
+        return {
+            "sums": Measurement(ClassSums(setting.lattice, 1)),
+            "gradients": Measurement(self.gradients(setting)),
+        }
 
     def gradients(self, setting):
         return LabelGradients(setting.lattice, setting.n_classes)
@@ -141,15 +169,31 @@ class Sampled(MultiLabelPrototypes):
     [
         (OneLabel(GaussianDP(1.0), CLASSES), {}, "for methods of several labels"),
         (Several(GaussianDP(1.0), CLASSES), {}, "must be of"),
-        (Sampled(GaussianDP(1.0), CLASSES), {"groups": np.arange(len(X))}, "groups is for methods"),
+        (
+            Sampled(GaussianDP(1.0), CLASSES),
+            {"groups": np.arange(len(X))},
+            "groups is for methods",
+        ),
         (make(max_labels=0), {}, "max_labels"),
         (make(separator=""), {}, "separator must be a text"),
         (make(separator="a"), {}, "without the separator"),
         (make(separator=3), {}, "separator must be a text"),
-        (MultiLabelPrototypes(GaussianDP(1.0), [" a", "b"], separator=";"), {}, "without spaces around"),
-        (make(unknown_labels="strict"), {"y": [*Y[:-1], ["elsewhere"]]}, "Nothing was charged"),
+        (
+            MultiLabelPrototypes(GaussianDP(1.0), [" a", "b"], separator=";"),
+            {},
+            "without spaces around",
+        ),
+        (
+            make(unknown_labels="strict"),
+            {"y": [*Y[:-1], ["elsewhere"]]},
+            "Nothing was charged",
+        ),
         (make(), {"y": np.zeros((len(X), 3))}, "a column for each of the 4 classes"),
-        (PrivateSearch(make(ApproxDP(1.0, 1e-6)), {"max_labels": [1, 2]}), {}, "one label a record"),
+        (
+            PrivateSearch(make(ApproxDP(1.0, 1e-6)), {"max_labels": [1, 2]}),
+            {},
+            "one label a record",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_charge(model, given, what, tmp_path):
@@ -165,10 +209,15 @@ def test_an_unknown_label_stops_the_fit_or_is_dropped_and_its_record_stays():
     with pytest.raises(UnknownLabelError, match="drop such labels"):
         make().fit(X, more)
     dropped = make(unknown_labels="ignore").fit(X, more)
-    assert dropped._tensors()["coef"].tobytes() == make().fit(X, Y)._tensors()["coef"].tobytes()
+    assert (
+        dropped._tensors()["coef"].tobytes()
+        == make().fit(X, Y)._tensors()["coef"].tobytes()
+    )
 
 
 def test_one_label_is_a_list_of_labels():
-    model = MultiLabelPrototypes(ZCDP(200.0), ["some"], unknown_labels="ignore", random_state=0).fit(X, Y)
+    model = MultiLabelPrototypes(
+        ZCDP(200.0), ["some"], unknown_labels="ignore", random_state=0
+    ).fit(X, Y)
     assert model.predict(X_TEST).shape == (len(X_TEST), 1)
     assert f1_score(TRUTH[:, 2], model.predict(X_TEST)[:, 0]) > 0.8

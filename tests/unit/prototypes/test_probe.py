@@ -28,7 +28,9 @@ SAMPLED = {"sampling_rate": 0.5, "batch_size": 60.0, "steps": 5}
 
 
 def make(budget=NO_NOISE, **options):
-    return LinearProbe(budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", **options})
+    return LinearProbe(
+        budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", **options}
+    )
 
 
 def problem(seed=0, n=120, dim=DIM):
@@ -43,13 +45,25 @@ def test_without_noise_and_clipping_it_is_logistic_regression():
     X, y = problem()
     model = make(steps=600, clip=math.sqrt(2), learning_rate=2.0).fit(X, y)
     rows = model.lattice_.transform(X) / model.lattice_.scale
-    reference = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=1000).fit(rows, y)
+    reference = LogisticRegression(
+        C=np.inf, fit_intercept=False, tol=1e-10, max_iter=1000
+    ).fit(rows, y)
     # Softmax weights are the same up to a shift of all classes.
     ours, theirs = (one.coef_ - one.coef_.mean(axis=0) for one in (model, reference))
     assert np.abs(ours - theirs).max() < 1e-3
-    assert np.abs(model.predict_proba(X) - reference.predict_proba(model.lattice_.features(X))).max() < 1e-3
+    assert (
+        np.abs(
+            model.predict_proba(X) - reference.predict_proba(model.lattice_.features(X))
+        ).max()
+        < 1e-3
+    )
     # The agreement is with the right clipping norm.
-    assert np.abs(make(steps=50, clip=0.3).fit(X, y).coef_ - make(steps=50).fit(X, y).coef_).max() > 1e-2
+    assert (
+        np.abs(
+            make(steps=50, clip=0.3).fit(X, y).coef_ - make(steps=50).fit(X, y).coef_
+        ).max()
+        > 1e-2
+    )
 
 
 def test_the_first_step_is_the_class_sums():
@@ -62,7 +76,9 @@ def test_the_first_step_is_the_class_sums():
 
 def test_it_learns_the_sample():
     sample = load_sample()
-    model = LinearProbe(ZCDP(2.0), sample.classes, steps=20, random_state=1).fit(sample.X, sample.y)
+    model = LinearProbe(ZCDP(2.0), sample.classes, steps=20, random_state=1).fit(
+        sample.X, sample.y
+    )
     assert model.score(sample.X_test, sample.y_test) > 0.75
     proba = model.predict_proba(sample.X_test)
     assert np.allclose(proba, softmax(model.decision_function(sample.X_test), axis=1))
@@ -110,8 +126,10 @@ def test_samples_are_of_the_stated_rate():
 
 def test_a_step_sums_the_sample_and_nothing_else(monkeypatch):
     X, y = problem()
-    masks, calls = [], []
-    original, original_sum = SampledGaussian.sample, SoftmaxGradient.sum
+    masks = []
+    calls = []
+    original = SampledGaussian.sample
+    original_sum = SoftmaxGradient.sum
 
     def sample(self, n, source):
         masks.append(original(self, n, source))
@@ -126,7 +144,8 @@ def test_a_step_sums_the_sample_and_nothing_else(monkeypatch):
     monkeypatch.setattr(SoftmaxGradient, "sum", total)
     model = make(ROUGH, **SAMPLED).fit(X, y)
     assert len({mask.tobytes() for mask in masks}) == len(masks) == len(calls) == 5
-    rows, codes = model.lattice_.transform(X), np.searchsorted(CLASSES, y)
+    rows = model.lattice_.transform(X)
+    codes = np.searchsorted(CLASSES, y)
     for mask, (some_rows, some_codes) in zip(masks, calls, strict=True):
         assert (some_rows == rows[mask]).all()
         assert (some_codes == codes[mask]).all()
@@ -143,7 +162,10 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     # The accounting is for continuous noise; what was drawn is that noise, rounded.
     assert model.guarantee_.exact
     assert "RESEARCH USE" not in str(model.guarantee_)
-    assert (release.mechanism, release.times) == ("rounded Gaussian on Poisson samples", 5)
+    assert (release.mechanism, release.times) == (
+        "rounded Gaussian on Poisson samples",
+        5,
+    )
     # It has no cost in Gaussian DP; at other deltas its noise says what holds.
     assert model.guarantee_.mu is None
     at = [model.guarantee_.epsilon(delta) for delta in (1e-7, 1e-5, 1e-3)]
@@ -166,16 +188,25 @@ def test_a_ledger_does_not_charge_samples(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(5.0, 0.5, 5), (0.3, 0.01, 200)])
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps"), [(5.0, 0.5, 5), (0.3, 0.01, 200)]
+)
 def test_the_noise_of_samples_is_as_accounted(epsilon, rate, steps):
     """Above what amplification at best could give, below that without sampling, and on the safe side."""
     import dp_accounting
     from dp_accounting import rdp
 
     multiplier = sampled_gaussian_multiplier(epsilon, 1e-5, rate, steps)
-    step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
-    by_renyi = rdp.RdpAccountant().compose(dp_accounting.SelfComposedDpEvent(step, steps)).get_epsilon(1e-5)
-    # Rényi accounting, computed another way, is looser; much looser or tighter would be a mistake here.
+    step = dp_accounting.PoissonSampledDpEvent(
+        rate, dp_accounting.GaussianDpEvent(multiplier)
+    )
+    by_renyi = (
+        rdp.RdpAccountant()
+        .compose(dp_accounting.SelfComposedDpEvent(step, steps))
+        .get_epsilon(1e-5)
+    )
+    # Rényi accounting, computed another way, is looser; much looser or tighter would be
+    # a mistake here.
     assert epsilon < by_renyi < 1.5 * epsilon
     unsampled = math.sqrt(steps) / ApproxDP(epsilon, 1e-5).gaussian_allowance().mu
     assert rate * unsampled / 2 < multiplier < unsampled
@@ -223,7 +254,8 @@ def test_few_records_and_none_do_not_blow_up_the_steps():
         X, y = problem(0, n)
         model = make(ZCDP(1e-4)).fit(X, y)
         assert np.isfinite(model.coef_).all()
-        # The default step bounds the noise of a logit near 1.5 a direction; momentum and feedback change little.
+        # The default step bounds the noise of a logit near 1.5 a direction; momentum
+        # and feedback change little.
         assert np.abs(model.coef_).max() < 50
 
 
@@ -236,5 +268,7 @@ def test_the_documented_share_pays_for_the_number_of_records():
 def test_a_clip_out_of_range_shows_before_anything_is_paid(clip, tmp_path):
     ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.ZCDP(1.0))
     with pytest.raises(ParameterError, match="clip"):
-        LinearProbe(dppl.ZCDP(1.0), [0, 1], clip=clip).fit(np.eye(2), [0, 1], ledger=ledger)
+        LinearProbe(dppl.ZCDP(1.0), [0, 1], clip=clip).fit(
+            np.eye(2), [0, 1], ledger=ledger
+        )
     assert ledger.releases() == []

@@ -44,7 +44,12 @@ def check_neighbours(case, budget=None, seed=0):
     replay(kind, case, budget or ZCDP(2.0), seed, public=PublicData(PUBLIC))
 
 
-REAL = RNG.normal(size=(40, DIM)) + 1, [CLASSES[i % 3] for i in range(40)], np.full(DIM, -2.0), "b"
+REAL = (
+    RNG.normal(size=(40, DIM)) + 1,
+    [CLASSES[i % 3] for i in range(40)],
+    np.full(DIM, -2.0),
+    "b",
+)
 # Classes of which a strong fit is sure, and a record that contradicts it.
 SURE = (
     np.repeat(np.eye(DIM)[:3], 300, axis=0) + 0.05 * RNG.normal(size=(900, DIM)),
@@ -76,10 +81,14 @@ def clip_the_sum(patch):
     """Residuals go unclipped; the sum is cut to what as many clipped records could add up to."""
     whole = SoftmaxGradient.sum
 
-    def clipped_late(self, blocks, codes, weights, offsets=None, *, clip, persons, label_sets):
+    def clipped_late(
+        self, blocks, codes, weights, offsets=None, *, clip, persons, label_sets
+    ):
         exact = 3 * whole(self, blocks, codes, weights, offsets, clip=3 * clip)
         longest = len(codes) * float(self.squared_sensitivity) ** 0.5
-        return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(np.int64)
+        return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(
+            np.int64
+        )
 
     patch.setattr(SoftmaxGradient, "sum", clipped_late)
 
@@ -95,16 +104,24 @@ def clip_nothing(patch):
 
 def center_rows_by_their_batch(patch):
     whole = Lattice.transform
-    patch.setattr(Lattice, "transform", lambda self, X: whole(self, np.asarray(X) - np.nanmean(X, axis=0)))
+    patch.setattr(
+        Lattice,
+        "transform",
+        lambda self, X: whole(self, np.asarray(X) - np.nanmean(X, axis=0)),
+    )
 
 
 def take_gradients_at_weights_that_noise_never_touched(patch):
     secret = []
-    told(patch, lambda rows, codes: secret.append(np.nan_to_num(rows[codes >= 0]).sum()))
+    told(
+        patch, lambda rows, codes: secret.append(np.nan_to_num(rows[codes >= 0]).sum())
+    )
     whole = SoftmaxGradient.sum
 
     def sum_at_secret(self, blocks, codes, weights, offsets=None, **options):
-        return whole(self, blocks, codes, weights * (1 + secret[-1] % 7), offsets, **options)
+        return whole(
+            self, blocks, codes, weights * (1 + secret[-1] % 7), offsets, **options
+        )
 
     patch.setattr(SoftmaxGradient, "sum", sum_at_secret)
 
@@ -122,7 +139,11 @@ def forget_how_often(patch):
 def take_one_step_more(patch):
     patch.setattr(module, "STEPS", 17)
     whole = RoundedGaussian.within.__func__
-    few = classmethod(lambda cls, budget, squared, times=1: whole(cls, budget, squared, min(times, 16)))
+    few = classmethod(
+        lambda cls, budget, squared, times=1: whole(
+            cls, budget, squared, min(times, 16)
+        )
+    )
     patch.setattr(RoundedGaussian, "within", few)
 
 
@@ -131,24 +152,40 @@ def use_true_counts(patch):
     told(patch, lambda rows, codes: counts.append(np.bincount(codes, minlength=3)))
     whole = ClassSizes.of.__func__
     patch.setattr(
-        ClassSizes, "of", classmethod(lambda cls, total, noisy, std: whole(cls, total, counts[-1].astype(float), std))
+        ClassSizes,
+        "of",
+        classmethod(
+            lambda cls, total, noisy, std: whole(
+                cls, total, counts[-1].astype(float), std
+            )
+        ),
     )
 
 
 def filter_true_sums(patch):
     """Axes are chosen by the gradients before their noise."""
-    whole, filtered, exact = SoftmaxGradient.sum, _softmax.axis_filter, []
+    whole = SoftmaxGradient.sum
+    filtered = _softmax.axis_filter
+    exact = []
 
     def kept(self, *arguments, **options):
         exact.append(whole(self, *arguments, **options))
         return exact[-1]
 
     patch.setattr(SoftmaxGradient, "sum", kept)
-    patch.setattr(_softmax, "axis_filter", lambda path, *others: filtered(exact[-1] / 1e6, *others))
+    patch.setattr(
+        _softmax,
+        "axis_filter",
+        lambda path, *others: filtered(exact[-1] / 1e6, *others),
+    )
 
 
 def weigh_above_one(patch):
-    patch.setattr(queries, "on_grid", lambda weights, steps: np.rint(2 * weights * steps).astype(np.int64))
+    patch.setattr(
+        queries,
+        "on_grid",
+        lambda weights, steps: np.rint(2 * weights * steps).astype(np.int64),
+    )
 
 
 def weigh_above_one_in_the_balance(patch):
@@ -173,7 +210,11 @@ def take_probabilities_whole(patch):
 
     patch.setattr(residuals, "_residuals", probabilities)
     patch.setattr(
-        residuals, "_on_grid", lambda p, norms, clip, _: np.trunc(p.astype(float) * residuals.RESOLUTION / clip)
+        residuals,
+        "_on_grid",
+        lambda p, norms, clip, _: np.trunc(
+            p.astype(float) * residuals.RESOLUTION / clip
+        ),
     )
 
 
@@ -181,26 +222,38 @@ def balance_by_true_counts(patch):
     """Weights of classes that nobody released, in the last sum alone."""
     counts = []
     told(patch, lambda rows, codes: counts.append(np.bincount(codes, minlength=3)))
-    patch.setattr(ClassSizes, "balancing", property(lambda self: 1 / (1 + counts[-1] % 2)))
+    patch.setattr(
+        ClassSizes, "balancing", property(lambda self: 1 / (1 + counts[-1] % 2))
+    )
 
 
 def balance_by_the_true_sum(patch):
     """Intercepts from the sum before its noise: nothing that is released moves, and the model does."""
-    whole, sums, intercepts = SoftmaxGradient.shortfalls, [], module.intercepts
+    whole = SoftmaxGradient.shortfalls
+    sums = []
+    intercepts = module.intercepts
 
     def kept(self, *arguments):
         sums.append(whole(self, *arguments))
         return sums[-1]
 
     patch.setattr(SoftmaxGradient, "shortfalls", kept)
-    patch.setattr(module, "intercepts", lambda noisy, *others: intercepts(sums[-1] / residuals.RESOLUTION, *others))
+    patch.setattr(
+        module,
+        "intercepts",
+        lambda noisy, *others: intercepts(sums[-1] / residuals.RESOLUTION, *others),
+    )
 
 
 def center_on_the_true_mean(patch):
     means = []
     told(patch, lambda rows, codes: means.append(rows.mean(axis=0)))
     whole = Frame.lattice
-    patch.setattr(Frame, "lattice", lambda self, center=None: whole(self, means[-1] if means else center))
+    patch.setattr(
+        Frame,
+        "lattice",
+        lambda self, center=None: whole(self, means[-1] if means else center),
+    )
 
 
 def take_the_mean_of_true_sums(patch):
@@ -208,19 +261,28 @@ def take_the_mean_of_true_sums(patch):
     sums = []
     told(patch, lambda rows, codes: sums.append(rows.sum(axis=0)))
     whole = module.shrunken_mean
-    patch.setattr(module, "shrunken_mean", lambda total, *others: whole(sums[-1], *others))
+    patch.setattr(
+        module, "shrunken_mean", lambda total, *others: whole(sums[-1], *others)
+    )
 
 
 def count_the_records(patch):
     numbers = []
     told(patch, lambda rows, codes: numbers.append(len(rows)))
     whole = ClassSizes.of.__func__
-    patch.setattr(ClassSizes, "of", classmethod(lambda cls, total, *others: whole(cls, float(numbers[-1]), *others)))
+    patch.setattr(
+        ClassSizes,
+        "of",
+        classmethod(
+            lambda cls, total, *others: whole(cls, float(numbers[-1]), *others)
+        ),
+    )
 
 
 def keep_the_first_noise(patch):
     """All gradients get the noise of the first, whose mechanism is used once."""
-    whole, noise = RoundedGaussian.release, {}
+    whole = RoundedGaussian.release
+    noise = {}
 
     def release(self, exact, source):
         if exact.ndim < 2:
@@ -232,9 +294,15 @@ def keep_the_first_noise(patch):
     patch.setattr(RoundedGaussian, "release", release)
 
 
-UNEVEN = RNG.normal(size=(200, DIM)), ["a"] * 150 + ["b"] * 40 + ["c"] * 10, np.eye(DIM)[0], "c"
+UNEVEN = (
+    RNG.normal(size=(200, DIM)),
+    ["a"] * 150 + ["b"] * 40 + ["c"] * 10,
+    np.eye(DIM)[0],
+    "c",
+)
 LONE = np.zeros((0, DIM)), [], np.eye(DIM)[0], "a"
-# Classes of equal size, of which a strong fit is sure, and one more record that is like the others of its class.
+# Classes of equal size, of which a strong fit is sure, and one more record that is like
+# the others of its class.
 SURE_OF_ONE = SURE[0], SURE[1], np.eye(DIM)[1], "b"
 FAULTS = [
     (clip_the_sum, SURE, STRONG),
@@ -256,7 +324,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "case", "budget"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
+@pytest.mark.parametrize(
+    ("fault", "case", "budget"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS]
+)
 def test_planted_violations_are_caught(fault, case, budget, monkeypatch):
     """In one of ten replays of fixed seeds. The faintest fault, a true mean as centre, is missed by 51 of 600 seeds."""
     fault(monkeypatch)
@@ -274,7 +344,10 @@ def check_noise_is_fresh():
     X = np.random.default_rng(0).normal(size=(60, 400))
     with watched() as entries:
         make().fit(X, CLASSES * 20)
-    noise = [((result - exact) / mechanism.noise_std).ravel() for mechanism, exact, result in entries[3:-1]]
+    noise = [
+        ((result - exact) / mechanism.noise_std).ravel()
+        for mechanism, exact, result in entries[3:-1]
+    ]
     assert len(noise) == 16
     assert np.abs(np.corrcoef(noise) - np.eye(16)).max() < 7.5 / 1200**0.5
     assert 0.8 < np.std(noise) < 1.2
@@ -294,7 +367,14 @@ def test_integer_weights_are_at_most_one_whatever_they_come_from(weights):
     assert integers.max() <= 1000
 
 
-BUDGETS = [ZCDP(1e-5), ZCDP(0.5), ZCDP(2048.0), ApproxDP(1.0, 1e-6), GaussianDP(1.0), GaussianDP(1 / 3)]
+BUDGETS = [
+    ZCDP(1e-5),
+    ZCDP(0.5),
+    ZCDP(2048.0),
+    ApproxDP(1.0, 1e-6),
+    GaussianDP(1.0),
+    GaussianDP(1 / 3),
+]
 
 
 def squared_mu(guarantee):
@@ -305,13 +385,26 @@ def squared_mu(guarantee):
 @pytest.mark.parametrize("public", [None, PUBLIC])
 def test_the_plan_costs_the_budget_and_is_what_is_released(budget, public):
     plan = make(budget).set_params(public=PublicData(public)).plan(DIM).guarantee
-    promise = make(budget).set_params(public=PublicData(public)).fit(REAL[0], REAL[1]).guarantee_
+    promise = (
+        make(budget)
+        .set_params(public=PublicData(public))
+        .fit(REAL[0], REAL[1])
+        .guarantee_
+    )
     assert plan == promise
     allowance = Fraction(budget.gaussian_allowance().mu) ** 2
     assert (1 - Fraction(1, 10**9)) * allowance < squared_mu(promise) <= allowance
     assert covers(budget, promise.costs())
-    shares = [Fraction(release.cost["mu"]) ** 2 / allowance for release in promise.releases]
-    assert [round(float(share), 9) for share in shares] == [0.01, 0.02, 0.01, 0.93, 0.03]
+    shares = [
+        Fraction(release.cost["mu"]) ** 2 / allowance for release in promise.releases
+    ]
+    assert [round(float(share), 9) for share in shares] == [
+        0.01,
+        0.02,
+        0.01,
+        0.93,
+        0.03,
+    ]
     assert ("the public rows" in promise.public_inputs) == (public is not None)
 
 
@@ -323,7 +416,10 @@ def test_all_gradients_are_told_in_one_entry():
     assert release.sensitivity == math.sqrt(one)
     rho = 16 * one / (2 * Fraction(release.parameters["noise_std"]) ** 2)
     assert rho <= Fraction(release.cost["rho"]) <= rho * (1 + Fraction(1, 10**12))
-    assert "sum of clipped gradients (3 x 6) by the rounded Gaussian, 16 times (L2 sensitivity " in str(guarantee)
+    assert (
+        "sum of clipped gradients (3 x 6) by the rounded Gaussian, 16 times (L2 sensitivity "
+        in str(guarantee)
+    )
     assert len(guarantee.releases) == 5
 
 
@@ -343,14 +439,19 @@ def data():
 def test_it_classifies_with_and_without_public_rows(data, with_public):
     X, y, P = data
     model = (
-        make(ZCDP(8.0), random_state=0).set_params(public=PublicData(P if with_public else None)).fit(X[:600], y[:600])
+        make(ZCDP(8.0), random_state=0)
+        .set_params(public=PublicData(P if with_public else None))
+        .fit(X[:600], y[:600])
     )
     assert model.score(X[600:], y[600:]) > 0.9
     probabilities = model.predict_proba(X[600:])
     assert np.allclose(probabilities.sum(axis=1), 1)
-    assert (np.array(CLASSES)[probabilities.argmax(axis=1)] == model.predict(X[600:])).all()
+    assert (
+        np.array(CLASSES)[probabilities.argmax(axis=1)] == model.predict(X[600:])
+    ).all()
     assert abs(probabilities.max(axis=1).mean() - model.score(X[600:], y[600:])) < 0.1
-    # The released mean is that of unit rows, and each class's representative looks like its rows.
+    # The released mean is that of unit rows, and each class's representative looks like
+    # its rows.
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     assert np.linalg.norm(model.lattice_.center - unit.mean(axis=0)) < 0.1
     means = np.stack([unit[y == c].mean(axis=0) for c in CLASSES])
@@ -363,17 +464,22 @@ def in_floats(X, y, noise, public, budget):
     unit = lambda rows: rows / np.linalg.norm(rows, axis=-1, keepdims=True)  # noqa: E731
     (n, k), C, rho = X.shape, y.max() + 1, budget.rho
     counts = np.bincount(y, minlength=C) + noise[1]
-    sd_size, sd_counts, sd_mean, sd, sd_last = (2 * np.array((0.01, 0.02, 0.01, 0.2325, 0.03)) * rho) ** -0.5
+    sd_size, sd_counts, sd_mean, sd, sd_last = (
+        2 * np.array((0.01, 0.02, 0.01, 0.2325, 0.03)) * rho
+    ) ** -0.5
     n = max(n + noise[0][0], sd_size, 2 * C)
     kappa = max(0, 1 - sd_counts**2 / counts.var())
-    nc, low = np.maximum(n / C + kappa * (counts - counts.mean()), 0), min(sd_counts, n / C)
+    nc = np.maximum(n / C + kappa * (counts - counts.mean()), 0)
+    low = min(sd_counts, n / C)
     pi = (nc + low) / (nc + low).sum()
     for t in np.linspace(pi.min(), pi.max(), 100_001):
         w = np.minimum(1, t / pi)
         N = n * (pi * w).sum()
         if sd_mean * k**0.5 <= 0.1 * N:
             break
-    m0, V, lam = np.zeros(k), np.eye(k), np.full(k, 1 / k)
+    m0 = np.zeros(k)
+    V = np.eye(k)
+    lam = np.full(k, 1 / k)
     if public is not None:
         m0 = unit(public).mean(axis=0)
         V = np.linalg.eigh(np.cov((unit(public)).T))[1]
@@ -386,10 +492,14 @@ def in_floats(X, y, noise, public, budget):
     longest = max(min(90, 8 * (n / C) ** (1 / 3)), min(400, 4.5 * harmonic**0.48))
     cap = longest * np.minimum(1, nc / low) / np.sqrt(C * pi)
     tol = min(2, max(0.58 * np.log(C), 1.2 * harmonic * C / n))
-    W, velocity, Z = np.zeros((C, k)), np.zeros((C, k)), np.zeros((C, k))
+    W = np.zeros((C, k))
+    velocity = np.zeros((C, k))
+    Z = np.zeros((C, k))
     for t in range(16):
         residuals = np.eye(C)[y] - softmax(F @ W.T + np.log(pi), axis=1)
-        residuals *= np.minimum(1, 0.5 / np.linalg.norm(residuals, axis=1, keepdims=True))
+        residuals *= np.minimum(
+            1, 0.5 / np.linalg.norm(residuals, axis=1, keepdims=True)
+        )
         G = residuals.T @ F + noise[3 + t]
         if (G * velocity).sum() < -3 * sd * np.linalg.norm(velocity):
             cap = cap / 2
@@ -399,19 +509,27 @@ def in_floats(X, y, noise, public, budget):
         if public is not None:
             v = sd**2 * sum((1 - 0.5**j) ** 2 for j in range(1, t + 2))
             E = ((Z @ V - (Z @ V).mean(axis=0)) ** 2).sum(axis=0)
-            evidence, factors = [], []
+            evidence = []
+            factors = []
             for gamma in np.arange(7) / 2:
                 for scale in 2.0 ** np.arange(-6, 11):
                     total = v * (1 + scale * k * lam**gamma / (lam**gamma).sum())
-                    evidence.append(-(((C - 1) * np.log(total) + E / total).sum()) / 2 - 2 * gamma * np.log(k))
+                    evidence.append(
+                        -(((C - 1) * np.log(total) + E / total).sum()) / 2
+                        - 2 * gamma * np.log(k)
+                    )
                     factors.append(1 - v / total)
             weights = np.exp(np.array(evidence) - max(evidence))
             D = weights @ np.array(factors) / weights.sum()
             D = np.sqrt(D / D.max())
         q = sd * np.sqrt(16 * (D**2 * lam).sum()) * C / n
         W = C / n * (Z @ V * D) @ V.T / (1 / cap + q / tol)[:, None]
-    g = ((pi.min() / pi)[y][:, None] * (1 / C - softmax(F @ W.T, axis=1))).sum(axis=0) + noise[19]
-    g, sd_last, limit = g - g.mean(), sd_last * (1 - 1 / C) ** 0.5, C - 1 + 2 * (2 * (C - 1)) ** 0.5
+    g = ((pi.min() / pi)[y][:, None] * (1 / C - softmax(F @ W.T, axis=1))).sum(
+        axis=0
+    ) + noise[19]
+    g = g - g.mean()
+    sd_last = sd_last * (1 - 1 / C) ** 0.5
+    limit = C - 1 + 2 * (2 * (C - 1)) ** 0.5
     if C == 2 and abs(w[0] * pi[0] - w[1] * pi[1]) > 1e-9:
         limit = 1.5 if g[np.argmax(w * pi)] > 0 else 9
     return W, m, 1.5 * g * max(0, 1 - limit * sd_last**2 / (g @ g)) / (n * pi.min())
@@ -431,11 +549,19 @@ def in_floats(X, y, noise, public, budget):
 )
 def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, sizes):
     X, y, P = data
-    kept = np.concatenate([np.flatnonzero(y == name)[:size] for name, size in zip(CLASSES, sizes, strict=False)])
-    X, y = X[kept], y[kept]
+    kept = np.concatenate(
+        [
+            np.flatnonzero(y == name)[:size]
+            for name, size in zip(CLASSES, sizes, strict=False)
+        ]
+    )
+    X = X[kept]
+    y = y[kept]
     public = P @ np.diag(np.linspace(2, 0.1, 24)) if with_public else None
     with watched() as entries:
-        model = SoftmaxPrototypes(ZCDP(rho), CLASSES[: len(sizes)], random_state=3, public=PublicData(public)).fit(X, y)
+        model = SoftmaxPrototypes(
+            ZCDP(rho), CLASSES[: len(sizes)], random_state=3, public=PublicData(public)
+        ).fit(X, y)
     rotated = [Frame.of(public, 24).lattice().rotation is not None]
     back = Frame.of(None, 24).basis if rotated[0] else np.eye(24)
     last = residuals.RESOLUTION / residuals.longest_shortfall(len(sizes))
@@ -446,18 +572,28 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, size
         *[2 * SoftmaxGradient(Lattice(24)).unit] * 16,
         last,
     ]
-    noise = [(result - exact) / unit for (_, exact, result), unit in zip(entries, units, strict=True)]
+    noise = [
+        (result - exact) / unit
+        for (_, exact, result), unit in zip(entries, units, strict=True)
+    ]
     noise = noise[:2] + [values @ back for values in noise[2:-1]] + noise[-1:]
-    coef, mean, intercept = in_floats(X, np.searchsorted(model.classes_, y), noise, public, ZCDP(rho))
+    coef, mean, intercept = in_floats(
+        X, np.searchsorted(model.classes_, y), noise, public, ZCDP(rho)
+    )
     assert np.abs(model.lattice_.center - mean).max() < 2e-3
     assert np.linalg.norm(model.coef_ - coef) < 0.05 * np.linalg.norm(coef)
-    assert np.abs(model.intercept_ - intercept).max() < 0.02 + 0.02 * np.abs(intercept).max()
+    assert (
+        np.abs(model.intercept_ - intercept).max()
+        < 0.02 + 0.02 * np.abs(intercept).max()
+    )
 
 
 def test_without_public_rows_the_filter_keeps_all_axes():
     path = RNG.normal(size=(4, 7))
     assert np.allclose(axis_filter(path, 0.1, np.full(7, 1 / 7)), 1, rtol=1e-12)
-    factors = axis_filter(path * np.geomspace(10, 0.1, 7), 1.0, np.geomspace(1, 1e-4, 7))
+    factors = axis_filter(
+        path * np.geomspace(10, 0.1, 7), 1.0, np.geomspace(1, 1e-4, 7)
+    )
     assert factors[0] == 1
     assert factors[-1] < 0.5
 
@@ -474,12 +610,18 @@ def test_a_step_that_overshoots_halves_those_to_come():
 
 def test_noise_is_that_for_the_rows_which_are_summed():
     """A subclass that names another map does not change the rows of the fit, and so not their noise."""
-    subclass = type("Pooled", (SoftmaxPrototypes,), {"lattice": dppl.LatticeOptions(pool=4)})
-    plan, whole = subclass(ZCDP(2.0), CLASSES).plan(16), make().plan(16)
+    subclass = type(
+        "Pooled", (SoftmaxPrototypes,), {"lattice": dppl.LatticeOptions(pool=4)}
+    )
+    plan = subclass(ZCDP(2.0), CLASSES).plan(16)
+    whole = make().plan(16)
     for name in ("mean", "gradients"):
         assert plan.measurements[name].mechanism == whole.measurements[name].mechanism
     squared_norm = plan.setting.prepared.lattice().squared_norm
-    assert plan.measurements["mean"].mechanism.squared_sensitivity == queries.STEPS**2 * squared_norm
+    assert (
+        plan.measurements["mean"].mechanism.squared_sensitivity
+        == queries.STEPS**2 * squared_norm
+    )
 
 
 def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():
@@ -488,7 +630,8 @@ def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():
     assert np.allclose(equal.mean_weights(1.0), 1)
     tail = ClassSizes.of(1000.0, np.array([900, 90, 10]), 1.0)
     assert (np.diff(tail.shares) < 0).all()
-    # Balanced as far as the noise stays below a tenth of the sum, and not at all where it never does.
+    # Balanced as far as the noise stays below a tenth of the sum, and not at all where
+    # it never does.
     least = tail.shares.min()
     assert np.allclose(tail.mean_weights(300 * least), least / tail.shares)
     for noise in (5.0, 20.0, 99.0):
@@ -506,11 +649,16 @@ def test_a_rare_class_of_two_does_not_split_the_other(monkeypatch):
     def rows(y):
         return np.c_[2 * y - 1, np.zeros((len(y), 15))] + rng.normal(size=(len(y), 16))
 
-    y, y_test = np.repeat([1, 0], [100, 1900]), np.repeat([0, 1], 2000)
-    X, X_test = rows(y), rows(y_test)
+    y = np.repeat([1, 0], [100, 1900])
+    y_test = np.repeat([0, 1], 2000)
+    X = rows(y)
+    X_test = rows(y_test)
 
     def accuracy():
-        models = (SoftmaxPrototypes(GaussianDP(1.0), [0, 1], random_state=seed).fit(X, y) for seed in range(5))
+        models = (
+            SoftmaxPrototypes(GaussianDP(1.0), [0, 1], random_state=seed).fit(X, y)
+            for seed in range(5)
+        )
         return np.mean([model.score(X_test, y_test) for model in models])
 
     assert accuracy() > 0.83
@@ -525,18 +673,29 @@ def rare():
     """Two classes of 3,000 and 100 records, and a model of them."""
     rng = np.random.default_rng(4)
     y = np.repeat(["common", "rare"], [3000, 100])
-    X = np.c_[2.0 * (y == "rare") - 1, np.zeros((len(y), 15))] + rng.normal(size=(len(y), 16))
+    X = np.c_[2.0 * (y == "rare") - 1, np.zeros((len(y), 15))] + rng.normal(
+        size=(len(y), 16)
+    )
     order = rng.permutation(len(y))
-    return X[order], y[order], SoftmaxPrototypes(GaussianDP(2.0), np.unique(y), random_state=0).fit(X, y)
+    return (
+        X[order],
+        y[order],
+        SoftmaxPrototypes(GaussianDP(2.0), np.unique(y), random_state=0).fit(X, y),
+    )
 
 
 def test_shares_of_the_data_make_probabilities_of_a_rare_class_right(rare):
     X, y, model = rare
     assert model.shares_[1] == pytest.approx(100 / 3100, rel=0.1)
-    found = {shares: model.predict_proba(X, shares=shares)[:, 1].mean() for shares in ("equal", "data")}
+    found = {
+        shares: model.predict_proba(X, shares=shares)[:, 1].mean()
+        for shares in ("equal", "data")
+    }
     assert found["data"] == pytest.approx(100 / 3100, rel=0.5)
     assert found["equal"] > 0.1
-    assert np.mean(model.predict_proba(X, shares="data").argmax(axis=1) == (y == "rare")) > model.score(X, y)
+    assert np.mean(
+        model.predict_proba(X, shares="data").argmax(axis=1) == (y == "rare")
+    ) > model.score(X, y)
 
 
 def test_the_tools_of_scikit_learn_choose_thresholds(rare):
@@ -545,11 +704,20 @@ def test_the_tools_of_scikit_learn_choose_thresholds(rare):
     area = roc_auc_score(y == "rare", model.decision_function(X))
     assert area > 0.85
     # Costs decide: a false alarm costs a tenth of a miss.
-    costly = FixedThresholdClassifier(FrozenEstimator(model), threshold=-2.0, response_method="decision_function")
-    recall = [np.mean(one.predict(X)[y == "rare"] == "rare") for one in (model, costly.fit(X, y))]
+    costly = FixedThresholdClassifier(
+        FrozenEstimator(model), threshold=-2.0, response_method="decision_function"
+    )
+    recall = [
+        np.mean(one.predict(X)[y == "rare"] == "rare")
+        for one in (model, costly.fit(X, y))
+    ]
     assert recall[0] < recall[1]
-    tuned = TunedThresholdClassifierCV(FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit", refit=False)
-    assert balanced_accuracy_score(y, tuned.fit(X, y).predict(X)) >= balanced_accuracy_score(y, model.predict(X))
+    tuned = TunedThresholdClassifierCV(
+        FrozenEstimator(model), scoring="balanced_accuracy", cv="prefit", refit=False
+    )
+    assert balanced_accuracy_score(
+        y, tuned.fit(X, y).predict(X)
+    ) >= balanced_accuracy_score(y, model.predict(X))
 
 
 def test_int8_rows_are_directions(data):
@@ -565,9 +733,17 @@ def test_int8_rows_are_directions(data):
 
 def test_huge_coordinates_are_spread_before_rounding(data):
     X, y, P = data
-    X, P = (np.concatenate([np.full((len(rows), 1), 60.0), rows], axis=1) for rows in (X, P))
+    X, P = (
+        np.concatenate([np.full((len(rows), 1), 60.0), rows], axis=1) for rows in (X, P)
+    )
     for public in (P, None):
-        assert make(ZCDP(50.0), random_state=0).set_params(public=PublicData(public)).fit(X, y).score(X, y) > 0.9
+        assert (
+            make(ZCDP(50.0), random_state=0)
+            .set_params(public=PublicData(public))
+            .fit(X, y)
+            .score(X, y)
+            > 0.9
+        )
 
 
 @pytest.fixture(scope="module")
@@ -575,7 +751,8 @@ def overshadowed():
     """Ten classes that differ in small coordinates, beside three that are 400 times as large and tell nothing."""
     rng = np.random.default_rng(2)
     y = np.arange(2000) % 10
-    X, P = rng.normal(size=(10, 128))[y] + 0.8 * rng.normal(size=(2000, 128)), rng.normal(size=(500, 128))
+    X = rng.normal(size=(10, 128))[y] + 0.8 * rng.normal(size=(2000, 128))
+    P = rng.normal(size=(500, 128))
     for rows in (X, P):
         rows[:, :3] = 400 * (1 + 0.2 * rng.normal(size=(len(rows), 3)))
     return X, y, P
@@ -592,16 +769,23 @@ def accuracy_beside_huge_coordinates(overshadowed, with_public):
 
 
 @pytest.mark.parametrize("with_public", [True, False])
-def test_small_coordinates_count_beside_huge_ones(overshadowed, with_public, monkeypatch):
+def test_small_coordinates_count_beside_huge_ones(
+    overshadowed, with_public, monkeypatch
+):
     """Without public rows nothing tells whether there are huge ones, so all rows are rotated. Six seeds gave 99.8 %."""
     X, _, P = overshadowed
     assert Frame.of(None, 128).rotation is not None
     assert Frame.of(P, 128).rotation is not None
     assert Frame.of(X[:, 3:], 125).rotation is None
     assert accuracy_beside_huge_coordinates(overshadowed, with_public) > 0.97
-    # The control: in the encoder's own coordinates, rounding leaves little of the small ones (34 to 42 %).
+    # The control: in the encoder's own coordinates, rounding leaves little of the small
+    # ones (34 to 42 %).
     whole = Frame.of.__func__
-    monkeypatch.setattr(Frame, "of", classmethod(lambda cls, *given: replace(whole(cls, *given), rotation=None)))
+    monkeypatch.setattr(
+        Frame,
+        "of",
+        classmethod(lambda cls, *given: replace(whole(cls, *given), rotation=None)),
+    )
     assert accuracy_beside_huge_coordinates(overshadowed, with_public) < 0.7
 
 
@@ -609,7 +793,9 @@ def test_small_coordinates_count_beside_huge_ones(overshadowed, with_public, mon
 
 
 def fits(X, y, classes, budget, public):
-    model = SoftmaxPrototypes(budget, classes, random_state=0, public=PublicData(public)).fit(X, y)
+    model = SoftmaxPrototypes(
+        budget, classes, random_state=0, public=PublicData(public)
+    ).fit(X, y)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.prototypes_).all()
     assert np.isfinite(model.predict_proba(np.eye(X.shape[1]))).all()
@@ -642,13 +828,23 @@ def test_extremes_of_pools_and_budgets(pool, budget):
 @loop(
     "kind, budget",
     [
-        *((kind, ZCDP(0.5)) for kind in ("no records", "one record", "equal rows", "zero rows", "one class")),
+        *(
+            (kind, ZCDP(0.5))
+            for kind in (
+                "no records",
+                "one record",
+                "equal rows",
+                "zero rows",
+                "one class",
+            )
+        ),
         *(("usual", ZCDP(rho)) for rho in (1e-9, 0.5, 1e6)),
     ],
 )
 @loop("n_classes", [1, 2, 300])
 def test_extremes_of_records_and_classes(budget, n_classes, kind):
-    X, y = RNG.normal(size=(100, 8)), np.arange(100) % n_classes
+    X = RNG.normal(size=(100, 8))
+    y = np.arange(100) % n_classes
     X = {"equal rows": np.ones_like(X), "zero rows": np.zeros_like(X)}.get(kind, X)
     y = np.zeros_like(y) if kind == "one class" else y
     few = {"no records": 0, "one record": 1}.get(kind, 100)
@@ -661,9 +857,13 @@ def test_wide_rows_and_one_column():
         fits(RNG.normal(size=(30, width)), np.arange(30) % 3, range(3), ZCDP(1.0), None)
 
 
-@pytest.mark.parametrize("form", [np.ndarray.tolist, np.ndarray.copy], ids=["list", "array"])
+@pytest.mark.parametrize(
+    "form", [np.ndarray.tolist, np.ndarray.copy], ids=["list", "array"]
+)
 def test_private_rows_as_public_ones_are_refused_whatever_holds_them(form):
     rows = form(np.eye(DIM))
-    with pytest.raises(dppl.errors.ParameterError, match=r"public.rows must be public data"):
+    with pytest.raises(
+        dppl.errors.ParameterError, match=r"public.rows must be public data"
+    ):
         make().set_params(public=PublicData(rows)).fit(rows, list("abcabc"))
     make().set_params(public=PublicData(form(np.eye(DIM)))).fit(rows, list("abcabc"))

@@ -43,7 +43,10 @@ def evaluated(classes, seed=0):
     rng = np.random.default_rng(seed)
     sizes = 4 + np.arange(len(classes)) % 37
     wrong = rng.integers(0, sizes)
-    pairs = [(one, classes[(place + 1) % len(classes)], int(wrong[place])) for place, one in enumerate(classes)]
+    pairs = [
+        (one, classes[(place + 1) % len(classes)], int(wrong[place]))
+        for place, one in enumerate(classes)
+    ]
     right = sizes - wrong
     return {
         "n": int(sizes.sum()),
@@ -67,9 +70,16 @@ def evaluated(classes, seed=0):
 
 def privately_evaluated(classes, model_sha256=64 * "0"):
     """A private evaluation, made up: some classes are told and some cannot be."""
-    told = (Estimate(0.8, 0.7, 0.9), Estimate(None, 0.0, 1.0), Estimate(1.0, 0.4, 1.0), Estimate(0.0, 0.0, 0.3))
+    told = (
+        Estimate(0.8, 0.7, 0.9),
+        Estimate(None, 0.0, 1.0),
+        Estimate(1.0, 0.4, 1.0),
+        Estimate(0.0, 0.0, 0.3),
+    )
     rows = [
-        OfClass(name, Estimate(20.0, 10.0, 30.0), told[place % 4], told[(place + 1) % 4])
+        OfClass(
+            name, Estimate(20.0, 10.0, 30.0), told[place % 4], told[(place + 1) % 4]
+        )
         for place, name in enumerate(classes)
     ]
     return Evaluation(
@@ -90,7 +100,11 @@ def privately_evaluated(classes, model_sha256=64 * "0"):
 
 
 def account(n_releases=2):
-    release = {"date": "2026-01-31", "estimator": "MeanPrototypes", "mechanism": "rounded Gaussian"}
+    release = {
+        "date": "2026-01-31",
+        "estimator": "MeanPrototypes",
+        "mechanism": "rounded Gaussian",
+    }
     return {
         "dataset": "Stationen",
         "number": 1,
@@ -102,7 +116,13 @@ def account(n_releases=2):
         "spent": "mu 1",
         "left": "mu 3.87298",
         "releases": [
-            {**release, "number": number, "partition": "train", "cost": ["rho 0.5", "mu 1"], "status": "released"}
+            {
+                **release,
+                "number": number,
+                "partition": "train",
+                "cost": ["rho 0.5", "mu 1"],
+                "status": "released",
+            }
             for number in range(1, n_releases + 1)
         ],
     }
@@ -110,7 +130,11 @@ def account(n_releases=2):
 
 def gallery(classes, n=2):
     items = [{"id": f"line {place}", "text": "ein Satz <b> مثال"} for place in range(n)]
-    return {"kind": "text", "classes": [{"class": name, "items": items} for name in classes], "n_left_out": 0}
+    return {
+        "kind": "text",
+        "classes": [{"class": name, "items": items} for name in classes],
+        "n_left_out": 0,
+    }
 
 
 def everything(names):

@@ -7,10 +7,14 @@ import pytest
 from browsing import NARROW, WIDE
 from unit.statement.contents import NAMES, everything
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("browser"),
+]  # first, as it skips
 
 MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(1000)]
-# A generous bound on what takes about a second here, since machines that run tests are shared.
+# A generous bound on what takes about a second here, since machines that run tests are
+# shared.
 MOST_SECONDS = 30
 
 
@@ -18,9 +22,14 @@ MOST_SECONDS = 30
 def pages(tmp_path_factory):
     """Write a page of few classes, one of many, and one of a snippet."""
     folder = tmp_path_factory.mktemp("pages")
-    few, many = everything(NAMES), everything(MANY)
+    few = everything(NAMES)
+    many = everything(MANY)
     snippet = f'<!DOCTYPE html><html lang="en"><title>n</title><body><main><h1>n</h1>{few.html_snippet()}</main></body>'
-    for name, text in (("few", few.html()), ("many", many.html()), ("snippet", snippet)):
+    for name, text in (
+        ("few", few.html()),
+        ("many", many.html()),
+        ("snippet", snippet),
+    ):
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return folder
 
@@ -31,7 +40,9 @@ def pages(tmp_path_factory):
 def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit, tmp_path):
     start = time.perf_counter()
     found = visit(pages / f"{name}.html", theme, size)
-    picture = found.page.screenshot(path=tmp_path / "page.png", full_page=name != "many")
+    picture = found.page.screenshot(
+        path=tmp_path / "page.png", full_page=name != "many"
+    )
     assert time.perf_counter() - start < MOST_SECONDS
     assert len(picture) > 20_000
     assert found.said == []
@@ -46,21 +57,40 @@ def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit, tm
     ("planted", "notices"),
     [
         ('<img src="data:,">', lambda found: "image-alt" in found.violations()),
-        ('<p style="color: #aaa; background: #fff">pale</p>', lambda found: "color-contrast" in found.violations()),
+        (
+            '<p style="color: #aaa; background: #fff">pale</p>',
+            lambda found: "color-contrast" in found.violations(),
+        ),
         ('<div style="width: 3000px">wide</div>', lambda found: found.overflow() > 0),
-        ("<script>console.error('said')</script>", lambda found: found.said == ["said"]),
-        ('<img alt="" src="http://127.0.0.1:9/x.png">', lambda found: len(found.asked) == 2),
+        (
+            "<script>console.error('said')</script>",
+            lambda found: found.said == ["said"],
+        ),
+        (
+            '<img alt="" src="http://127.0.0.1:9/x.png">',
+            lambda found: len(found.asked) == 2,
+        ),
     ],
 )
 def test_faults_would_be_noticed(planted, notices, pages, visit, tmp_path):
     whole = (pages / "few.html").read_text(encoding="utf-8")
-    (tmp_path / "faulty.html").write_text(whole.replace("</main>", f"{planted}</main>"), encoding="utf-8")
+    (tmp_path / "faulty.html").write_text(
+        whole.replace("</main>", f"{planted}</main>"), encoding="utf-8"
+    )
     assert notices(visit(tmp_path / "faulty.html"))
     (tmp_path / "whole.html").write_text(whole, encoding="utf-8")
     assert not notices(visit(tmp_path / "whole.html"))
 
 
-INTENTS = [f"card_payment_{end}" for end in ("fee_charged", "not_recognised", "wrong_exchange_rate", "declined_abroad")]
+INTENTS = [
+    f"card_payment_{end}"
+    for end in (
+        "fee_charged",
+        "not_recognised",
+        "wrong_exchange_rate",
+        "declined_abroad",
+    )
+]
 PHONE = {"width": 390, "height": 844}
 
 
@@ -78,9 +108,7 @@ def test_classes_of_the_matrix_can_be_told_apart(intents):
     rows = matrix.locator("tbody th").all_inner_texts()
     assert len(set(columns)) == len(rows) == 20
     assert [row.split()[0] for row in rows] == columns
-    clipped = (
-        "all => all.filter(e => e.scrollWidth > e.clientWidth || getComputedStyle(e).textOverflow != 'clip').length"
-    )
+    clipped = "all => all.filter(e => e.scrollWidth > e.clientWidth || getComputedStyle(e).textOverflow != 'clip').length"
     assert matrix.locator("th, th *").evaluate_all(clipped) == 0
     first = matrix.locator("tbody th").first
     left = first.bounding_box()["x"]
@@ -101,7 +129,11 @@ def test_names_end_their_lines_at_underscores(intents):
         }
         return starts;
     })"""
-    starts = intents.get_by_role("region", name="Largest confusions").locator("bdi").evaluate_all(script)
+    starts = (
+        intents.get_by_role("region", name="Largest confusions")
+        .locator("bdi")
+        .evaluate_all(script)
+    )
     assert starts  # they have several lines
     assert set(starts) == {0}
 
@@ -110,14 +142,21 @@ def test_what_was_spent_fits_a_phone(intents):
     for name in ("What was released", "Releases from this data set"):
         region = intents.get_by_role("region", name=name)
         assert region.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-        assert region.get_by_role("rowheader").count() == region.get_by_role("row").count() - 1 > 0
+        assert (
+            region.get_by_role("rowheader").count()
+            == region.get_by_role("row").count() - 1
+            > 0
+        )
         assert region.get_by_role("columnheader").count() > 2
 
 
 def brightness(found):
     """Return the mean of the channels of the background, and of the text."""
     script = "s => getComputedStyle(document.body)[s].match(/[\\d.]+/g).slice(0, 3).map(Number)"
-    return [sum(found.page.evaluate(script, name)) / 3 for name in ("backgroundColor", "color")]
+    return [
+        sum(found.page.evaluate(script, name)) / 3
+        for name in ("backgroundColor", "color")
+    ]
 
 
 def test_the_theme_is_that_of_the_reader(pages, visit):
@@ -130,7 +169,10 @@ def test_the_theme_is_that_of_the_reader(pages, visit):
 
 
 def test_a_page_looks_the_same_without_scripts(pages, visit):
-    pictures = [visit(pages / "few.html", java_script_enabled=on).page.screenshot() for on in (True, False)]
+    pictures = [
+        visit(pages / "few.html", java_script_enabled=on).page.screenshot()
+        for on in (True, False)
+    ]
     assert pictures[0] == pictures[1]
 
 
@@ -148,19 +190,30 @@ def test_print_is_light_and_has_what_is_folded(pages, visit):
 
 def test_the_keyboard_reaches_links_folds_and_what_scrolls(pages, visit):
     found = visit(pages / "few.html", size=NARROW)
-    expected = {"What is promised", "How to check it", "The curve as a table", "Confusion matrix", "Largest confusions"}
+    expected = {
+        "What is promised",
+        "How to check it",
+        "The curve as a table",
+        "Confusion matrix",
+        "Largest confusions",
+    }
     assert expected <= set(found.reached(60))
     curve = found.page.get_by_text("The curve as a table")
     curve.focus()
     found.page.keyboard.press("Enter")
-    assert found.page.get_by_role("region", name="The trade-off curve as a table").is_visible()
+    assert found.page.get_by_role(
+        "region", name="The trade-off curve as a table"
+    ).is_visible()
 
 
 def test_a_screen_reader_gets_charts_tables_and_headings(pages, visit):
     found = visit(pages / "few.html")
     charts = found.page.get_by_role("img").all()
     labels = [one.get_attribute("aria-label") for one in charts]
-    assert any(label and label.startswith("Trade-off curve. At a false-alarm rate of") for label in labels)
+    assert any(
+        label and label.startswith("Trade-off curve. At a false-alarm rate of")
+        for label in labels
+    )
     for table in found.page.locator("table").all():
         assert table.locator("caption").count() == 1
         assert table.locator("th").count() > 0
@@ -172,5 +225,8 @@ def test_a_screen_reader_gets_charts_tables_and_headings(pages, visit):
 def test_arabic_runs_from_right_to_left(pages, visit):
     found = visit(pages / "few.html")
     direction = "e => getComputedStyle(e).direction"
-    names = {name: found.page.locator("bdi", has_text=name).first.evaluate(direction) for name in NAMES[:2]}
+    names = {
+        name: found.page.locator("bdi", has_text=name).first.evaluate(direction)
+        for name in NAMES[:2]
+    }
     assert names == {NAMES[0]: "ltr", NAMES[1]: "rtl"}

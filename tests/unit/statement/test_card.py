@@ -20,15 +20,22 @@ from unit.statement.contents import described, evaluated, fitted, privately_eval
 @pytest.fixture(params=["released", "seeded"])
 def description(request, tmp_path):
     seed = None if request.param == "released" else 3
-    model = dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), classes=["a|b", "<script>"], random_state=seed)
-    model.fit(np.eye(4)[:3], ["a|b", "a|b", "<script>"]).save(tmp_path / "m.safetensors")
+    model = dppl.MeanPrototypes(
+        dppl.ApproxDP(1.0, 1e-6), classes=["a|b", "<script>"], random_state=seed
+    )
+    model.fit(np.eye(4)[:3], ["a|b", "a|b", "<script>"]).save(
+        tmp_path / "m.safetensors"
+    )
     return describe(tmp_path / "m.safetensors")
 
 
 def front_matter(card):
     """Read the YAML header, whose values are JSON, which YAML contains: both readers must see the same."""
     header = card.split("---\n")[1]
-    fields = {name: json.loads(value) for name, value in (line.split(": ", 1) for line in header.splitlines())}
+    fields = {
+        name: json.loads(value)
+        for name, value in (line.split(": ", 1) for line in header.splitlines())
+    }
     assert yaml.safe_load(header) == fields
     return fields
 
@@ -36,7 +43,11 @@ def front_matter(card):
 def test_the_header_names_the_budget_for_machines(description):
     fields = front_matter(model_card(description, sha256="00ff"))
     privacy = fields["differential_privacy"]
-    assert (privacy["notion"], privacy["epsilon"], privacy["delta"]) == ("approximate DP", 1.0, 1e-6)
+    assert (privacy["notion"], privacy["epsilon"], privacy["delta"]) == (
+        "approximate DP",
+        1.0,
+        1e-6,
+    )
     assert (privacy["unit"], privacy["adjacency"]) == ("one record", "add-remove")
     assert privacy["fit_for_release"] == description["guarantee"]["fit_for_release"]
     assert fields["model_sha256"] == "00ff"
@@ -44,19 +55,30 @@ def test_the_header_names_the_budget_for_machines(description):
 
 def test_numbers_are_numbers_for_readers_of_old_yaml(description):
     """YAML 1.1 takes 1e-06 for a text; it wants a point."""
-    (line,) = [line for line in model_card(description).splitlines() if line.startswith("differential_privacy")]
+    (line,) = [
+        line
+        for line in model_card(description).splitlines()
+        if line.startswith("differential_privacy")
+    ]
     assert '"delta": 1.0e-06' in line
 
 
-@pytest.mark.parametrize("budget", [dppl.GaussianDP(1.0), dppl.ZCDP(0.5), dppl.ApproxDP(1.0, 1e-5)], ids=str)
+@pytest.mark.parametrize(
+    "budget", [dppl.GaussianDP(1.0), dppl.ZCDP(0.5), dppl.ApproxDP(1.0, 1e-5)], ids=str
+)
 def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
     model = dppl.MeanPrototypes(budget, classes=[0]).fit(np.eye(2), [0, 0])
     model.save(tmp_path / "m.safetensors")
-    privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))["differential_privacy"]
+    privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))[
+        "differential_privacy"
+    ]
     assert {name: privacy[name] for name in budget.to_dict()} == budget.to_dict()
     (release,) = model.guarantee_.releases
     assert privacy["implied_mu"] == release.cost["mu"]
-    assert privacy["implied_epsilon"] == dppl.GaussianDP(release.cost["mu"]).to_approx(1e-6).epsilon
+    assert (
+        privacy["implied_epsilon"]
+        == dppl.GaussianDP(release.cost["mu"]).to_approx(1e-6).epsilon
+    )
     assert privacy["implied_delta"] == 1e-6
 
 
@@ -64,10 +86,17 @@ def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
 @pytest.mark.parametrize("delta", [1e-7, 1e-5])
 def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_path):
     model = dppl.prototypes.LinearProbe(
-        dppl.ApproxDP(1.0, delta), [0, 1], sampling_rate=0.1, batch_size=3, steps=3, random_state=0
+        dppl.ApproxDP(1.0, delta),
+        [0, 1],
+        sampling_rate=0.1,
+        batch_size=3,
+        steps=3,
+        random_state=0,
     )
     model.fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "m.safetensors")
-    privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))["differential_privacy"]
+    privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))[
+        "differential_privacy"
+    ]
     assert {name for name in privacy if name.startswith("implied")} == {
         "implied_epsilon",
         "implied_delta",
@@ -88,13 +117,27 @@ def test_the_numbers_stand_in_a_table(description):
 def test_the_card_says_everything_a_reviewer_asks(description):
     card = model_card(description)
     release = description["guarantee"]["releases"][0]
-    wanted = [release["mechanism"], release["statistic"], f"sensitivity {rounded_up(release['sensitivity'])}"]
-    wanted += [f"{name} = {rounded_up(value)}" for name, value in release["cost"].items()]
-    wanted += [description["guarantee"]["neighbours"], *description["guarantee"]["assumptions"]]
-    wanted += description["guarantee"]["public_inputs"] + description["guarantee"]["not_covered"]
+    wanted = [
+        release["mechanism"],
+        release["statistic"],
+        f"sensitivity {rounded_up(release['sensitivity'])}",
+    ]
+    wanted += [
+        f"{name} = {rounded_up(value)}" for name, value in release["cost"].items()
+    ]
+    wanted += [
+        description["guarantee"]["neighbours"],
+        *description["guarantee"]["assumptions"],
+    ]
+    wanted += (
+        description["guarantee"]["public_inputs"]
+        + description["guarantee"]["not_covered"]
+    )
     for text in wanted:
         assert text in card.replace("\\", "")
-    assert ("NOT FOR RELEASE" in card) == (not description["guarantee"]["fit_for_release"])
+    assert ("NOT FOR RELEASE" in card) == (
+        not description["guarantee"]["fit_for_release"]
+    )
 
 
 def test_examples_of_the_classes_are_on_the_card(description):
@@ -106,7 +149,9 @@ def test_examples_of_the_classes_are_on_the_card(description):
     assert "public descriptions" not in card
     texts = [["a|b", "<i>"], *[[]] * (len(classes) - 1)]
     card = model_card(description | {"examples": {"counts": counts, "texts": texts}})
-    (line,) = [line for line in card.splitlines() if line.startswith("| public descriptions |")]
+    (line,) = [
+        line for line in card.splitlines() if line.startswith("| public descriptions |")
+    ]
     assert line.endswith(": a\\|b / &lt;i> |")
 
 
@@ -119,27 +164,47 @@ def test_texts_of_a_foreign_file_stay_in_their_cells(description):
     assert "a\\|b" in card
 
 
-@loop("text", ["![x](https://example.org/x.png)", r"\![x](https://example.org)", r"\\[x][y]"])
+@loop(
+    "text",
+    ["![x](https://example.org/x.png)", r"\![x](https://example.org)", r"\\[x][y]"],
+)
 def test_texts_of_a_foreign_file_become_no_image_or_link(description, text):
     """A hub would load the image for everybody who reads the card."""
-    description["classes"], description["guarantee"]["not_covered"][0] = [text, f"{text} 2"], text
+    description["classes"], description["guarantee"]["not_covered"][0] = (
+        [text, f"{text} 2"],
+        text,
+    )
     shown = model_card(description).split("---\n", 2)[2]
     assert re.search(r"(?<!\\)(?:\\\\)*\[", shown) is None
     assert re.sub(r"\\([\\\[\]_`*~|])", r"\1", shown).count(text) == 3
 
 
 def test_code_of_a_foreign_file_is_one_word_of_the_shell(description):
-    network = {name: description[name] for name in ("guarantee", "parameters", "classes", "written_by")}
-    network |= {"estimator": "Finetuned", "encoder": encoder('python:a"; $(reboot) "'), "n_trained": 1, "n_steps": 1}
+    network = {
+        name: description[name]
+        for name in ("guarantee", "parameters", "classes", "written_by")
+    }
+    network |= {
+        "estimator": "Finetuned",
+        "encoder": encoder('python:a"; $(reboot) "'),
+        "n_trained": 1,
+        "n_steps": 1,
+    }
     shown = model_card(network | {"noise_multiplier": 1.0, "module": "m"})
     assert """--encoder 'python:a"; $(reboot) "' >""" in shown
 
 
 def test_hubs_read_licence_task_and_base_model(description):
     fields = front_matter(model_card(description))
-    assert (fields["license"], fields["pipeline_tag"]) == ("unknown", "tabular-classification")
+    assert (fields["license"], fields["pipeline_tag"]) == (
+        "unknown",
+        "tabular-classification",
+    )
     assert "base_model" not in fields
-    assert front_matter(model_card(description, license="apache-2.0"))["license"] == "apache-2.0"
+    assert (
+        front_matter(model_card(description, license="apache-2.0"))["license"]
+        == "apache-2.0"
+    )
 
 
 def encoder(uri):
@@ -149,9 +214,24 @@ def encoder(uri):
 @pytest.mark.parametrize(
     ("uri", "base", "task", "code"),
     [
-        ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "text-classification", "PrivateClassifier.load"),
-        ("st:intfloat/e5-small?batch=1", "intfloat/e5-small", "text-classification", '"a text"'),
-        ("hf:facebook/dinov2-large?pooling=cls", "facebook/dinov2-large", "tabular-classification", "dppl.load"),
+        (
+            "minilm",
+            "sentence-transformers/all-MiniLM-L6-v2",
+            "text-classification",
+            "PrivateClassifier.load",
+        ),
+        (
+            "st:intfloat/e5-small?batch=1",
+            "intfloat/e5-small",
+            "text-classification",
+            '"a text"',
+        ),
+        (
+            "hf:facebook/dinov2-large?pooling=cls",
+            "facebook/dinov2-large",
+            "tabular-classification",
+            "dppl.load",
+        ),
         ("vit-l-16", "facebook/dinov2-large", "image-classification", '"a.jpg"'),
         ("vit-b-16", None, "image-classification", '"a.jpg"'),
         ("st:folder", None, "text-classification", '"a text"'),
@@ -168,7 +248,9 @@ def test_the_encoder_says_base_model_task_and_code(description, uri, base, task,
 
 def test_the_code_of_the_card_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(4), ["a", "a", "b", "b"])
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(
+        np.eye(4), ["a", "a", "b", "b"]
+    )
     model.save("model.safetensors")
     card = model_card(describe("model.safetensors"))
     (code,) = [part.split("```")[0] for part in card.split("```python\n")[1:]]
@@ -194,10 +276,24 @@ def test_a_card_has_a_private_evaluation_and_no_exact_numbers():
 def test_the_card_says_which_texts_are_read_and_how_much_of_them(description):
     reads = "tokens ab12, at most 256, 8 windows"
     for uri, preprocessing, texts in (
-        ("minilm", reads, "English, read in 8 windows of 256 tokens at most, and no further"),
-        ("minilm?max_windows=1", "tokens ab12, at most 256", "English, read in 1 window of 256 tokens at most"),
-        ("st:a/b", reads, "languages as its authors say, read in 8 windows of 256 tokens at most"),
+        (
+            "minilm",
+            reads,
+            "English, read in 8 windows of 256 tokens at most, and no further",
+        ),
+        (
+            "minilm?max_windows=1",
+            "tokens ab12, at most 256",
+            "English, read in 1 window of 256 tokens at most",
+        ),
+        (
+            "st:a/b",
+            reads,
+            "languages as its authors say, read in 8 windows of 256 tokens at most",
+        ),
     ):
-        named = dataclasses.replace(Fingerprint.parse(encoder(uri)), preprocessing=preprocessing).text()
+        named = dataclasses.replace(
+            Fingerprint.parse(encoder(uri)), preprocessing=preprocessing
+        ).text()
         assert f"| texts | {texts}" in model_card(description | {"encoder": named})
     assert "| texts |" not in model_card(description | {"encoder": encoder("pixels")})

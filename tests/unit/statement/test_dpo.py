@@ -17,7 +17,8 @@ from loops import loop
 from unit.statement.contents import NAMES, everything, fitted
 
 RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(40, 6)), np.array(list("abc"))[RNG.integers(0, 3, 40)]
+X = RNG.normal(size=(40, 6))
+Y = np.array(list("abc"))[RNG.integers(0, 3, 40)]
 BUDGET = ApproxDP(1.0, 1e-6)
 TEMPLATE = files("dppl.statement") / "templates" / "dpo.jinja"
 
@@ -34,7 +35,9 @@ KINDS = {
         "A person with several records is protected",
     ),
     "of persons": (
-        lambda: SoftmaxPrototypes(BUDGET, list("abc")).fit(X, Y, groups=np.arange(40) // 3),
+        lambda: SoftmaxPrototypes(BUDGET, list("abc")).fit(
+            X, Y, groups=np.arange(40) // 3
+        ),
         "Each person, with all of their records.",
     ),
     "replaced": (
@@ -48,12 +51,18 @@ KINDS = {
     ),
     "of examples alone": (
         lambda: SoftmaxPrototypes(
-            GaussianDP(0), list("abc"), public=PublicData(examples=RNG.normal(size=(3, 6)), example_classes=list("abc"))
+            GaussianDP(0),
+            list("abc"),
+            public=PublicData(
+                examples=RNG.normal(size=(3, 6)), example_classes=list("abc")
+            ),
         ).fit(X, Y),
         "Nothing was released from private records",
     ),
     "of several labels": (
-        lambda: dppl.prototypes.MultiLabelPrototypes(BUDGET, list("abc"), max_labels=2).fit(X, [[y] for y in Y]),
+        lambda: dppl.prototypes.MultiLabelPrototypes(
+            BUDGET, list("abc"), max_labels=2
+        ).fit(X, [[y] for y in Y]),
         "any of 3 labels; where labels of a record are counted, at most 2 are",
     ),
 }
@@ -64,15 +73,26 @@ def plain(text):
 
 
 def test_every_kind_of_model_has_a_page_of_its_own_words():
-    pages = {name: plain(fit().report().markdown(for_="dpo")) for name, (fit, _) in KINDS.items()}
+    pages = {
+        name: plain(fit().report().markdown(for_="dpo"))
+        for name, (fit, _) in KINDS.items()
+    }
     for name, (_, sentence) in KINDS.items():
         usual = name in ("of records", "of several labels")
         assert sentence in pages[name], name
-        others = [other for other, page in pages.items() if sentence in page and other != name]
+        others = [
+            other for other, page in pages.items() if sentence in page and other != name
+        ]
         assert usual or not others, (name, others)
     for page in pages.values():
         assert "{" not in page
-        for heading in ("Purpose", "Whom it protects", "Who could see what", "What risk remains", "Terms of the GDPR"):
+        for heading in (
+            "Purpose",
+            "Whom it protects",
+            "Who could see what",
+            "What risk remains",
+            "Terms of the GDPR",
+        ):
             assert f"## {heading} " in page
 
 
@@ -92,17 +112,28 @@ def test_the_figures_are_those_of_the_guarantee():
         f"epsilon = {rounded_up(guarantee.epsilon(1e-6), 4)} at delta = 1e-6 (mu = {rounded_up(guarantee.mu, 4)})"
         in page
     )
-    assert f"in at most {np.ceil(1e4 * guarantee.best_guess()) / 100:g} % of cases" in page
+    assert (
+        f"in at most {np.ceil(1e4 * guarantee.best_guess()) / 100:g} % of cases" in page
+    )
     assert "## Purpose Sort referrals." in page
-    for item in (*guarantee.not_covered, *guarantee.assumptions, *guarantee.public_inputs):
+    for item in (
+        *guarantee.not_covered,
+        *guarantee.assumptions,
+        *guarantee.public_inputs,
+    ):
         assert item in page
-    assert "To be filled in by the controller: ..." in plain(model.report().markdown(for_="dpo"))
+    assert "To be filled in by the controller: ..." in plain(
+        model.report().markdown(for_="dpo")
+    )
 
 
-@loop("text", ["<script>alert(1)</script>", "{{ 7 * 7 }}", "a\x1b[31mb", '**bold** & "q"'])
+@loop(
+    "text", ["<script>alert(1)</script>", "{{ 7 * 7 }}", "a\x1b[31mb", '**bold** & "q"']
+)
 def test_foreign_text_is_text(text):
     report = fitted(["a", "b"]).report(by=text, purpose=text)
-    page, markdown = report.html(for_="dpo"), report.markdown(for_="dpo")
+    page = report.html(for_="dpo")
+    markdown = report.markdown(for_="dpo")
     assert "<script>" not in page
     assert "49" not in page.partition("SHA-256")[0]
     assert not {"\x1b", "\x07"} & set(markdown)
@@ -113,19 +144,25 @@ def test_the_account_is_on_the_page(tmp_path):
     model = MeanPrototypes(BUDGET, list("abc")).fit(X, Y, ledger=ledger)
     assert "Charged as: wards, release 1." in plain(model.report().markdown(for_="dpo"))
     model.save(tmp_path / "m.safetensors")
-    page = plain(make_report(tmp_path / "m.safetensors", ledger=ledger).markdown(for_="dpo"))
+    page = plain(
+        make_report(tmp_path / "m.safetensors", ledger=ledger).markdown(for_="dpo")
+    )
     assert "wards: epsilon 1" in page
 
 
 def test_a_translation_is_a_copy_of_the_template(tmp_path):
     translated = (
-        TEMPLATE.read_text(encoding="utf-8").replace('"Purpose"', '"Zweck"').replace('form.page("en"', 'form.page("de"')
+        TEMPLATE.read_text(encoding="utf-8")
+        .replace('"Purpose"', '"Zweck"')
+        .replace('form.page("en"', 'form.page("de"')
     )
     (tmp_path / "dsb.jinja").write_text(translated, encoding="utf-8")
     page = fitted(["a", "b"]).report().html(for_=tmp_path / "dsb.jinja")
     assert "<h2>Zweck</h2>" in page
     assert '<html lang="de">' in page
-    with pytest.raises(ParameterError, match="must be 'dpo' or the file of a translated template"):
+    with pytest.raises(
+        ParameterError, match="must be 'dpo' or the file of a translated template"
+    ):
         fitted(["a", "b"]).report().html(for_="nobody")
 
 
@@ -134,18 +171,39 @@ def test_a_translation_is_a_copy_of_the_template(tmp_path):
 @loop("which", ["of persons", "of several labels"])
 def test_the_page_prints_on_one_sheet(which, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    page, printed = folder / "page.html", folder / "page.pdf"
-    report = KINDS[which][0]().report(by="Ward 7, City Hospital", purpose="Sort letters by the diagnoses they name.")
+    page = folder / "page.html"
+    printed = folder / "page.pdf"
+    report = KINDS[which][0]().report(
+        by="Ward 7, City Hospital", purpose="Sort letters by the diagnoses they name."
+    )
     page.write_text(report.html(for_="dpo"), encoding="utf-8")
-    command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
-    subprocess.run([*command, f"--print-to-pdf={printed}", page.as_uri()], check=True, capture_output=True, timeout=120)
+    command = [
+        chromium(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+    ]
+    subprocess.run(
+        [*command, f"--print-to-pdf={printed}", page.as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     assert printed.read_bytes().count(b"/Type /Page\n") == 1
 
 
 def test_a_page_claims_nothing_that_a_seed_or_no_release_makes_wrong():
     usual, seeded, public = (
-        plain(KINDS[name][0]().report().markdown(for_="dpo")) for name in ("of records", "seeded", "of examples alone")
+        plain(KINDS[name][0]().report().markdown(for_="dpo"))
+        for name in ("of records", "seeded", "of examples alone")
     )
-    assert ("against every attack" in usual, "are results with noise" in usual) == (True, True)
-    assert ("against every attack" in seeded, "who cannot guess the seed" in seeded) == (False, True)
+    assert ("against every attack" in usual, "are results with noise" in usual) == (
+        True,
+        True,
+    )
+    assert (
+        "against every attack" in seeded,
+        "who cannot guess the seed" in seeded,
+    ) == (False, True)
     assert "results with noise" not in public

@@ -38,7 +38,8 @@ from unit.statement.contents import (
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
-X, Y = np.eye(6, 4, dtype=np.float32) + np.float32(0.1), np.array([0, 1, 2, 0, 1, 2])
+X = np.eye(6, 4, dtype=np.float32) + np.float32(0.1)
+Y = np.array([0, 1, 2, 0, 1, 2])
 P = X + np.float32(0.2)
 MOST_BYTES = 1_000_000
 
@@ -48,9 +49,13 @@ MODELS = {
     "softmax": dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), [0, 1, 2]),
     "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1, 2], n_prototypes=2),
     "replaced": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2], adjacency="replace-one"),
-    "sampled": LinearProbe(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
+    "sampled": LinearProbe(
+        dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3
+    ),
     "newton": lab.Newton(dppl.ZCDP(1.0), [0, 1, 2]),
-    "stream": ContinualPrototypes(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
+    "stream": ContinualPrototypes(
+        dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"
+    ),
 }
 
 
@@ -81,8 +86,15 @@ def test_reports_of_all_models_are_valid_and_have_every_form(model):
     report = model.report()
     VALIDATOR.validate(report.dict())
     assert json.loads(report.json()) == report.dict()
-    for form in (report.html(), report.markdown(), report.html_snippet(), report._repr_html_()):
-        assert model.guarantee_.summary().split("(")[0] in unescape(form).replace("\\", "").replace("\xa0", " ")
+    for form in (
+        report.html(),
+        report.markdown(),
+        report.html_snippet(),
+        report._repr_html_(),
+    ):
+        assert model.guarantee_.summary().split("(")[0] in unescape(form).replace(
+            "\\", ""
+        ).replace("\xa0", " ")
 
 
 def test_a_report_with_everything_is_valid():
@@ -148,7 +160,9 @@ def test_bounds_are_rounded_up():
 
 def test_a_seeded_model_says_that_it_must_not_be_released(tmp_path):
     seeded, released = (
-        dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1], random_state=seed).fit(np.eye(2), [0, 1]).report()
+        dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1], random_state=seed)
+        .fit(np.eye(2), [0, 1])
+        .report()
         for seed in (0, None)
     )
     assert "Not for release" in seeded.html()
@@ -158,7 +172,8 @@ def test_a_seeded_model_says_that_it_must_not_be_released(tmp_path):
 
 def test_who_made_it_with_what_is_said():
     report = fitted(["a", "b"]).report(by="Ward 7 <b>")
-    page, content_ = unescape(report.html()), report.dict()
+    page = unescape(report.html())
+    content_ = report.dict()
     assert "Made by Ward 7 <b>." in page
     assert "Ward 7 <b>" not in report.html()
     for name, value in content_["model"]["facts"]:
@@ -186,7 +201,10 @@ def test_the_commands_are_in_every_form():
 def test_an_odd_file_name_is_quoted_in_commands(tmp_path):
     path = tmp_path / "my model; rm.safetensors"
     fitted(["a", "b"]).save(path)
-    assert make_report(path).dict()["checks"][0]["command"] == "sha256sum 'my model; rm.safetensors'"
+    assert (
+        make_report(path).dict()["checks"][0]["command"]
+        == "sha256sum 'my model; rm.safetensors'"
+    )
 
 
 class Page(HTMLParser):
@@ -194,7 +212,9 @@ class Page(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.tags, self.attributes, self.text = [], [], []
+        self.tags = []
+        self.attributes = []
+        self.text = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
@@ -219,7 +239,9 @@ def test_a_page_runs_nothing_and_loads_nothing():
 
 def test_every_link_leads_to_a_heading():
     found = Page(everything(NAMES).html())
-    targets = [value.removeprefix("#") for _, name, value in found.attributes if name == "href"]
+    targets = [
+        value.removeprefix("#") for _, name, value in found.attributes if name == "href"
+    ]
     ids = [value for _, name, value in found.attributes if name == "id"]
     assert len(targets) == 7
     assert set(targets) == set(ids)
@@ -253,9 +275,15 @@ def test_names_are_shown_as_they_are_and_never_as_markup():
 
 def test_assumptions_are_one_list_in_every_form(model, tmp_path):
     model.save(tmp_path / "m.safetensors")
-    report, description = model.report(), describe(tmp_path / "m.safetensors")
+    report = model.report()
+    description = describe(tmp_path / "m.safetensors")
     brief = dict(words.in_short(model.guarantee_))["Assumed"]
-    forms = [str(model.guarantee_), model_card(description), unescape(report.html()), report.markdown()]
+    forms = [
+        str(model.guarantee_),
+        model_card(description),
+        unescape(report.html()),
+        report.markdown(),
+    ]
     assumptions = list(model.guarantee_.assumptions)
     assert description["guarantee"]["assumptions"] == assumptions
     assert dict(report.dict()["guarantee"]["details"])["Assumed"] == assumptions
@@ -287,12 +315,18 @@ def test_a_private_evaluation_comes_before_the_promise_in_the_order_of_the_class
         "mu = 0.3 (the parts are",
     ):
         assert text in part
-    places = [part.index(f'<th scope="row"><bdi dir="auto">{name_of(name)}') for name in names]
+    places = [
+        part.index(f'<th scope="row"><bdi dir="auto">{name_of(name)}') for name in names
+    ]
     assert places == sorted(places)
     assert part.count('class="between"') == 2 * len(names)
     markdown = everything(names).markdown()
-    assert markdown.index("## How good it is") < markdown.index("## The guarantee in numbers")
-    assert "| ordinary | 0.80 (0.70 to 0.90) | cannot tell | 20 (10 to 30) |" in markdown
+    assert markdown.index("## How good it is") < markdown.index(
+        "## The guarantee in numbers"
+    )
+    assert (
+        "| ordinary | 0.80 (0.70 to 0.90) | cannot tell | 20 (10 to 30) |" in markdown
+    )
 
 
 def name_of(text):
@@ -301,7 +335,9 @@ def name_of(text):
     return str(name(text)).removeprefix('<bdi dir="auto">')
 
 
-def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_refused(tmp_path):
+def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_refused(
+    tmp_path,
+):
     model = fitted(["a", "b"])
     model.save(tmp_path / "m.safetensors")
     own = sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
@@ -313,7 +349,8 @@ def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_ref
         (privately_evaluated(["a", "b"]).to_dict(), True),
     ):
         report = model.report(results=evaluation)
-        unnamed, said = report.dict()["private_evaluation"]["same_file"] is None, "whose model is not named"
+        unnamed = report.dict()["private_evaluation"]["same_file"] is None
+        said = "whose model is not named"
         assert (said in report.html()) == (said in report.markdown()) == unnamed
         assert (told in report.html()) == (told in report.markdown()) == marked
         assert "Not for release" not in report.html()
@@ -330,7 +367,10 @@ def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_ref
         model.report(results=lacking)
     honest = privately_evaluated(["a", "b"])
     seeded = replace(honest, guarantee=replace(honest.guarantee, fit_for_release=False))
-    assert "The noise of these numbers came from a seed" in model.report(results=seeded).html()
+    assert (
+        "The noise of these numbers came from a seed"
+        in model.report(results=seeded).html()
+    )
 
 
 def test_classes_stand_from_the_lowest_accuracy_and_minorities_are_marked():
@@ -341,12 +381,17 @@ def test_classes_stand_from_the_lowest_accuracy_and_minorities_are_marked():
     found["per_class"][7]["accuracy"] = None
     found["confusions"] = []
     said = evaluation_of(found, names)
-    assert [one["class"] for one in said["per_class"] if one["minority"]] == ["c1"]  # a quarter of seven, rounded down
+    assert [one["class"] for one in said["per_class"] if one["minority"]] == [
+        "c1"
+    ]  # a quarter of seven, rounded down
     page = fitted(names).report(results=found).html()
     rows = page.split("predicted as it</caption>")[1].split("</table>")[0]
     order = re.findall(r'auto">(c\d)</bdi>', rows)
     measured = [one for one in said["per_class"] if one["n"]]
-    assert order == [one["class"] for one in sorted(measured, key=lambda one: (one["accuracy"], one["class"]))]
+    assert order == [
+        one["class"]
+        for one in sorted(measured, key=lambda one: (one["accuracy"], one["class"]))
+    ]
     assert "Classes without records here: 1." in page
     assert page.count('<tr class="minority">') == 1
     assert "No record was predicted as another class." in page
@@ -364,23 +409,33 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
     assert not matrix["whole"]
     each = {one["class"]: one for one in report.dict()["evaluation"]["per_class"]}
     row = matrix["rows"][0]["cells"]
-    assert row[0]["n"] == round(each[first["class"]]["n"] * each[first["class"]]["accuracy"])
+    assert row[0]["n"] == round(
+        each[first["class"]]["n"] * each[first["class"]]["accuracy"]
+    )
     assert row[1]["n"] == first["n"]
 
 
 @pytest.mark.slow
 def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
     search = dppl.PrivateSearch(
-        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"lattice__rotation": [None]}
+        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]),
+        {"lattice__rotation": [None]},
     )
     texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
     texts.model_ = fitted(["a", "b"])
     for model in (search.fit(np.eye(2), ["a", "b"]), texts):
         model.save(tmp_path / "model.safetensors", overwrite=True)
-        assert model.report(by="us").dict() == make_report(tmp_path / "model.safetensors", by="us").dict()
+        assert (
+            model.report(by="us").dict()
+            == make_report(tmp_path / "model.safetensors", by="us").dict()
+        )
     with pytest.raises(NotFittedError):
-        dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"]).report()
-    with pytest.raises(ParameterError, match="fitted classifier of dppl, or its file; got int"):
+        dppl.PrivateClassifier(
+            "python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"]
+        ).report()
+    with pytest.raises(
+        ParameterError, match="fitted classifier of dppl, or its file; got int"
+    ):
         make_report(3)
 
 
@@ -400,7 +455,12 @@ def test_an_evaluation_of_another_model_is_refused():
         {"n": "9"},
         {"accuracy": []},
         {"per_class": None},
-        {"per_class": [{"class": "a", "n": 4, "accuracy": None}, {"class": "b", "n": 5, "accuracy": 1.0}]},
+        {
+            "per_class": [
+                {"class": "a", "n": 4, "accuracy": None},
+                {"class": "b", "n": 5, "accuracy": 1.0},
+            ]
+        },
         {"confusions": [{"class": "c", "predicted": "a", "n": 1}]},
     ],
 )
@@ -413,7 +473,10 @@ def test_a_class_without_records_has_no_accuracy():
     measured = evaluated(["a", "b"])
     measured["per_class"][1] |= {"n": 0, "accuracy": None}
     measured["confusions"], measured["minority_accuracy"] = [], None
-    assert "Classes without records here: 1." in fitted(["a", "b"]).report(results=measured).html()
+    assert (
+        "Classes without records here: 1."
+        in fitted(["a", "b"]).report(results=measured).html()
+    )
 
 
 @loop(
@@ -430,16 +493,23 @@ def test_other_files_are_no_results(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         fitted(["a", "b"]).report(results=path)
-    with pytest.raises(InputError, match=r"there is no results file.*evaluate .*--out FILE"):
+    with pytest.raises(
+        InputError, match=r"there is no results file.*evaluate .*--out FILE"
+    ):
         fitted(["a", "b"]).report(results=tmp_path / "none.json")
 
 
 def test_only_the_account_that_paid_is_shown(tmp_path):
-    secret = dppl.Ledger(tmp_path / "ledger.db", "another data set", dppl.GaussianDP(2.0))
+    secret = dppl.Ledger(
+        tmp_path / "ledger.db", "another data set", dppl.GaussianDP(2.0)
+    )
     ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.GaussianDP(2.0))
     fitted(["x", "y"], ledger=secret)
     model = fitted(["a", "b"], ledger=ledger)
-    reports = [model.report(ledger=one) for one in (tmp_path / "ledger.db", str(tmp_path / "ledger.db"), ledger)]
+    reports = [
+        model.report(ledger=one)
+        for one in (tmp_path / "ledger.db", str(tmp_path / "ledger.db"), ledger)
+    ]
     assert len({report.json() for report in reports}) == 1
     report = reports[0]
     VALIDATOR.validate(report.dict())
@@ -476,7 +546,9 @@ def test_a_gallery_is_for_models_that_select(tmp_path):
     (tmp_path / "pool.txt").write_text("one\ntwo\n")
     with pytest.raises(ParameterError, match="selects none"):
         fitted(["a", "b"]).report(public=tmp_path / "pool.txt")
-    model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1], public=PublicData(P)).fit(X, Y % 2)
+    model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1], public=PublicData(P)).fit(
+        X, Y % 2
+    )
     with pytest.raises(ParameterError, match="with ids"):
         model.report(public=tmp_path / "pool.txt")
     page = model.report().html()
@@ -487,14 +559,21 @@ def test_a_gallery_is_for_models_that_select(tmp_path):
 def test_a_gallery_has_as_many_classes_as_fit():
     image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
-    noise = image.fromarray(rng.integers(0, 255, (200, 100, 3), np.uint8))  # which no format makes small
+    noise = image.fromarray(
+        rng.integers(0, 255, (200, 100, 3), np.uint8)
+    )  # which no format makes small
     names = [f"c{place}" for place in range(200)]
     found = gallery_of([(name, [("one", noise)]) for name in names], "image")
     assert 5 < len(found["classes"]) < 200
     assert len(found["classes"]) + found["n_left_out"] == 200
     assert len(json.dumps(found)) < 140_000
     clear = image.new("RGBA", (8, 8), (0, 0, 0, 0))
-    page = Report({**fitted(["a"]).report().dict(), "gallery": gallery_of([("a", [("i", clear)])], "image")})
+    page = Report(
+        {
+            **fitted(["a"]).report().dict(),
+            "gallery": gallery_of([("a", [("i", clear)])], "image"),
+        }
+    )
     assert 'alt="public image i"' in page.html()
     VALIDATOR.validate(page.dict())
 
@@ -506,18 +585,27 @@ def worst(n_classes, letter):
     description = {**description, "classes": names, "parameters": {"big": "𝔊" * 10_000}}
     return Report(
         content(
-            {**description, "public_ids": [["𝔊" * 300] * 20] * n_classes, "public_indices": [[1]] * n_classes},
+            {
+                **description,
+                "public_ids": [["𝔊" * 300] * 20] * n_classes,
+                "public_indices": [[1]] * n_classes,
+            },
             sha256=digest,
             file=file,
             evaluation=evaluation_of(evaluated(names), names),
             ledger=account(200),
-            gallery=gallery_of([(name, [("i", "𝔊" * 1000)] * 3) for name in names], "text"),
+            gallery=gallery_of(
+                [(name, [("i", "𝔊" * 1000)] * 3) for name in names], "text"
+            ),
         )
     )
 
 
 @pytest.mark.slow
-@loop("n_classes, letter", [(10, "𝔊"), (1000, "𝔊"), (1000, "_"), (1000, '"'), (10_000, "𝔊")])
+@loop(
+    "n_classes, letter",
+    [(10, "𝔊"), (1000, "𝔊"), (1000, "_"), (1000, '"'), (10_000, "𝔊")],
+)
 def test_a_page_stays_small_whatever_the_classes_are_called(n_classes, letter):
     page = worst(n_classes, letter).html().encode("utf-8")
     assert len(page) < MOST_BYTES
@@ -540,10 +628,13 @@ def test_all_classes_are_in_the_json():
 def test_nothing_of_the_records_is_in_a_report_of_a_model_alone():
     """Neighbours with one noise have one report but for what was released: here, noise that swamps the records."""
     one, other = (
-        dppl.MeanPrototypes(dppl.GaussianDP(1.0), ["a", "b"], random_state=3).fit(rows, ["a"] * len(rows)).report()
+        dppl.MeanPrototypes(dppl.GaussianDP(1.0), ["a", "b"], random_state=3)
+        .fit(rows, ["a"] * len(rows))
+        .report()
         for rows in (np.eye(3, 4), np.eye(4, 4))
     )
-    first, second = one.dict(), other.dict()
+    first = one.dict()
+    second = other.dict()
     for found in (first, second):
         del found["model"]["sha256"]  # of what was released
     assert first == second
@@ -551,7 +642,9 @@ def test_nothing_of_the_records_is_in_a_report_of_a_model_alone():
 
 def test_a_guarantee_of_nothing_has_the_curve_of_guessing():
     public = dppl.PublicData(examples=np.eye(2, 4), example_classes=[0, 1])
-    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1], public=public).fit(np.eye(2, 4), [0, 1])
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1], public=public).fit(
+        np.eye(2, 4), [0, 1]
+    )
     report = model.report()
     VALIDATOR.validate(report.dict())
     assert all(rate == found for rate, found in report.dict()["guarantee"]["curve"])

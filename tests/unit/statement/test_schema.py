@@ -30,43 +30,68 @@ from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Guarantee
 from dppl.prototypes import LinearProbe
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(
+        encoding="utf-8"
+    )
+)
 VALIDATOR = Draft202012Validator(SCHEMA)
 RNG = np.random.default_rng(0)
-X, P, Y = RNG.normal(size=(30, 8)), RNG.normal(size=(20, 8)), RNG.integers(0, 3, 30)
+X = RNG.normal(size=(30, 8))
+P = RNG.normal(size=(20, 8))
+Y = RNG.integers(0, 3, 30)
 REPLACE = {"adjacency": "replace-one"}
 MODELS = {
     "mean-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "mean-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2]),
     "mean-approx": MeanPrototypes(
-        ApproxDP(1.0, 1e-6), [0.0, 1.0, 2.0], lattice=LatticeOptions(center="public", pool=2, rotation=9)
+        ApproxDP(1.0, 1e-6),
+        [0.0, 1.0, 2.0],
+        lattice=LatticeOptions(center="public", pool=2, rotation=9),
     ),
     "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], **REPLACE),
     "coinpress-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),
-    "coinpress-approx": MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], coinpress=(0.25, 0.75), **REPLACE),
-    "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE),
+    "coinpress-approx": MeanPrototypes(
+        ApproxDP(1.0, 1e-6), [0, 1, 2], coinpress=(0.25, 0.75), **REPLACE
+    ),
+    "coinpress-gaussian": MeanPrototypes(
+        GaussianDP(1.0), [0, 1, 2], coinpress="dppl", **REPLACE
+    ),
     "public-gaussian": PublicPrototypes(GaussianDP(1.0), [0, 1, 2], n_prototypes=2),
     "public-pure": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=0),
-    "public-zcdp": PublicPrototypes(ZCDP(1.0), [0, 1, 2], n_prototypes=3, clip=(0.5, 1.5), unknown_labels="ignore"),
+    "public-zcdp": PublicPrototypes(
+        ZCDP(1.0), [0, 1, 2], n_prototypes=3, clip=(0.5, 1.5), unknown_labels="ignore"
+    ),
     "public-approx": PublicPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], **REPLACE),
     "softmax-zcdp": SoftmaxPrototypes(ZCDP(1.0), [0, 1, 2]),
     "softmax-approx": SoftmaxPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]),
     "softmax-gaussian": SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "hardly private": MeanPrototypes(GaussianDP(1000.0), [0, 1, 2]),
     "probe": LinearProbe(ZCDP(1.0), [0, 1, 2]),
-    "sampled-probe": LinearProbe(ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
+    "sampled-probe": LinearProbe(
+        ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3
+    ),
     "global-adapt": lab.GlobalAdapt(ZCDP(1.0), [0, 1, 2]),
     "least-squares": lab.LeastSquares(ApproxDP(1.0, 1e-6), [0, 1, 2], class_grams=True),
     "feature-covariance": lab.FeatureCovariance(ZCDP(1.0), [0, 1, 2]),
     "continual": ContinualPrototypes(ZCDP(1.0), [0, 1, 2]),
-    "continual-overlapping": ContinualPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
-    "continual-tree": ContinualPrototypes(GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9),
+    "continual-overlapping": ContinualPrototypes(
+        ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"
+    ),
+    "continual-tree": ContinualPrototypes(
+        GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9
+    ),
     "newton": lab.Newton(ZCDP(1.0), [0, 1, 2]),
     "search-mean": PrivateSearch(
-        MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"lattice__pool": [1, 2]}, mean_runs=2
+        MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]),
+        {"lattice__pool": [1, 2]},
+        mean_runs=2,
     ),
     "search-public": PrivateSearch(
-        PublicPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"n_prototypes": [1, 2]}, mean_runs=2, scoring="balanced"
+        PublicPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]),
+        {"n_prototypes": [1, 2]},
+        mean_runs=2,
+        scoring="balanced",
     ),
 }
 
@@ -75,7 +100,11 @@ def statement(estimator, folder, **options):
     """Fit and save, and return what `dppl show --json` prints, as a reader gets it."""
     path = folder / "model.safetensors"
     given = estimator.get_params()  # that of a search is its estimator's
-    public = {name: PublicData(P) for name in ("public", "estimator__public") if given.get(name, P) is None}
+    public = {
+        name: PublicData(P)
+        for name in ("public", "estimator__public")
+        if given.get(name, P) is None
+    }
     estimator.set_params(**public).fit(X, Y, **options).save(path, overwrite=True)
     return shown(path)
 
@@ -104,7 +133,9 @@ def test_statements_of_all_models_are_valid(name, statements):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax-gaussian", "hardly private", "global-adapt", "newton"])
+@pytest.mark.parametrize(
+    "name", ["softmax-gaussian", "hardly private", "global-adapt", "newton"]
+)
 def test_a_reader_can_compute_mu_from_the_releases(name, statements):
     content = statements[name]
     squared = sum(
@@ -115,7 +146,9 @@ def test_a_reader_can_compute_mu_from_the_releases(name, statements):
 
 
 def test_what_the_command_prints_is_valid(tmp_path, runner):
-    MeanPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(X, Y).save(tmp_path / "model.safetensors")
+    MeanPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(X, Y).save(
+        tmp_path / "model.safetensors"
+    )
     result = runner.invoke(app, ["show", str(tmp_path / "model.safetensors"), "--json"])
     content = json.loads(result.stdout)
     assert content == shown(tmp_path / "model.safetensors")
@@ -124,7 +157,13 @@ def test_what_the_command_prints_is_valid(tmp_path, runner):
 
 def test_the_file_itself_holds_nothing_that_is_computed_anew(statements):
     for name in ("implied", "file_sha256"):
-        VALIDATOR.validate({field: value for field, value in statements["mean-zcdp"].items() if field != name})
+        VALIDATOR.validate(
+            {
+                field: value
+                for field, value in statements["mean-zcdp"].items()
+                if field != name
+            }
+        )
 
 
 def test_a_statement_with_a_ledger_entry_is_valid(tmp_path):
@@ -137,7 +176,9 @@ def test_a_statement_with_a_ledger_entry_is_valid(tmp_path):
 def test_ids_of_public_rows_are_valid_beside_public_rows_alone(statements):
     ids = {"public_ids": [["p1"], ["p2"], ["p3"]]}
     assert VALIDATOR.is_valid(statements["public-pure"] | ids)
-    assert not VALIDATOR.is_valid(statements["public-pure"] | {"public_ids": [[1], [2], [3]]})
+    assert not VALIDATOR.is_valid(
+        statements["public-pure"] | {"public_ids": [[1], [2], [3]]}
+    )
     assert not VALIDATOR.is_valid(statements["mean-zcdp"] | ids)
 
 
@@ -152,7 +193,11 @@ def test_examples_of_the_classes_are_valid(tmp_path):
         content = with_examples(tmp_path, texts)
         VALIDATOR.validate(content)
         assert content["examples"] == {"counts": [2, 0, 1], "texts": kept}
-    for wrong in ({"counts": [2]}, {"counts": [-1], "texts": None}, {"counts": [1], "texts": [[1]]}):
+    for wrong in (
+        {"counts": [2]},
+        {"counts": [-1], "texts": None},
+        {"counts": [1], "texts": [[1]]},
+    ):
         assert not VALIDATOR.is_valid(content | {"examples": wrong})
 
 
@@ -160,7 +205,9 @@ def objects(content, path=()):
     """Yield the path of every object in a statement."""
     if isinstance(content, dict):
         yield path
-    for name, value in content.items() if isinstance(content, dict) else enumerate(content):
+    for name, value in (
+        content.items() if isinstance(content, dict) else enumerate(content)
+    ):
         if isinstance(value, dict | list):
             yield from objects(value, (*path, name))
 
@@ -171,10 +218,16 @@ def at(content, path):
     return content
 
 
-@pytest.mark.parametrize("name", ["public-zcdp", "mean-approx", "mean-gaussian", "search-mean"])
+@pytest.mark.parametrize(
+    "name", ["public-zcdp", "mean-approx", "mean-gaussian", "search-mean"]
+)
 def test_every_field_must_be_there_and_no_other_may(name, statements):
     content = statements[name]
-    closed = [path for path in objects(content) if path[-1:] not in [("parameters",), ("software",)]]
+    closed = [
+        path
+        for path in objects(content)
+        if path[-1:] not in [("parameters",), ("software",)]
+    ]
     assert len(closed) >= 6
     for path in closed:
         unheard_of = copy.deepcopy(content)
@@ -183,7 +236,8 @@ def test_every_field_must_be_there_and_no_other_may(name, statements):
         for field in at(content, path):
             missing = copy.deepcopy(content)
             del at(missing, path)[field]
-            # Gaussian noise has no epsilon, and what is computed anew is not in the file.
+            # Gaussian noise has no epsilon, and what is computed anew is not in the
+            # file.
             optional = (*path, field) in [
                 ("guarantee", "releases", 0, "cost", "epsilon"),
                 ("implied",),
@@ -196,14 +250,23 @@ def described(node):
     """Yield every named field of a schema, without the alternatives that only narrow it."""
     for name, field in node.get("properties", {}).items():
         if field:  # false forbids a name
-            yield name, SCHEMA["$defs"][field["$ref"].rsplit("/", 1)[1]] if "$ref" in field else field
+            yield (
+                name,
+                SCHEMA["$defs"][field["$ref"].rsplit("/", 1)[1]]
+                if "$ref" in field
+                else field,
+            )
             yield from described(field)
     if isinstance(node.get("items"), dict):
         yield from described(node["items"])
 
 
 def test_every_field_is_described():
-    found = [field for node in (SCHEMA, *SCHEMA["$defs"].values()) for field in described(node)]
+    found = [
+        field
+        for node in (SCHEMA, *SCHEMA["$defs"].values())
+        for field in described(node)
+    ]
     assert len(found) > 30
     assert [name for name, field in found if not field.get("description")] == []
 
@@ -229,7 +292,10 @@ def release(content):
         ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(rho=0)),
         ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(rho="1.0")),
         ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(epsilon=1.0)),
-        ("mean-zcdp", lambda d: d["guarantee"].update(notion="pure DP", budget={"epsilon": 1.0})),  # Gaussian noise
+        (
+            "mean-zcdp",
+            lambda d: d["guarantee"].update(notion="pure DP", budget={"epsilon": 1.0}),
+        ),  # Gaussian noise
         ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(mu=0)),
         ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(mu=-1.0)),
         ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(rho=0.5)),
@@ -244,13 +310,19 @@ def release(content):
         ("mean-zcdp", lambda d: release(d)["cost"].pop("mu")),
         ("mean-approx", lambda d: d["guarantee"]["budget"].update(mu=1.0)),
         ("public-pure", lambda d: d["guarantee"]["budget"].update(mu=1.0)),
-        ("search-mean", lambda d: d["guarantee"].update(notion="Gaussian DP", budget={"mu": 1.0})),
+        (
+            "search-mean",
+            lambda d: d["guarantee"].update(notion="Gaussian DP", budget={"mu": 1.0}),
+        ),
         ("mean-gaussian", lambda d: d["implied"].update(mu=0)),
         ("mean-gaussian", lambda d: d["implied"].update(best_guess=1.01)),
         ("mean-gaussian", lambda d: d["implied"].update(best_guess=0.4)),
         ("mean-gaussian", lambda d: d["implied"].update(epsilon=4.887)),
         ("mean-gaussian", lambda d: d["implied"]["epsilon"][0].update(delta=0)),
-        ("mean-gaussian", lambda d: d["implied"]["tests"][0].update(true_positive_rate=1.01)),
+        (
+            "mean-gaussian",
+            lambda d: d["implied"]["tests"][0].update(true_positive_rate=1.01),
+        ),
         ("mean-gaussian", lambda d: d["implied"].update(tests=[])),
         ("mean-approx", lambda d: d["guarantee"]["budget"].pop("delta")),
         ("mean-approx", lambda d: d["guarantee"]["budget"].update(delta=1.0)),
@@ -259,7 +331,10 @@ def release(content):
         ("public-pure", lambda d: release(d)["cost"].pop("epsilon")),
         ("search-mean", lambda d: release(d)["cost"].update(mean_runs=1)),
         ("search-mean", lambda d: release(d)["cost"].update(rho=0.1)),
-        ("search-mean", lambda d: d["guarantee"].update(notion="zCDP", budget={"rho": 1.0})),
+        (
+            "search-mean",
+            lambda d: d["guarantee"].update(notion="zCDP", budget={"rho": 1.0}),
+        ),
         ("public-pure", lambda d: d["public_indices"][0].append(-1)),
         ("public-pure", lambda d: d["public_indices"].append([])),
         ("mean-zcdp", lambda d: d["guarantee"].update(adjacency="swap")),

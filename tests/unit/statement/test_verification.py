@@ -8,7 +8,16 @@ import pytest
 
 import dppl
 from checksums import forged
-from dppl import ApproxDP, Classifier, GaussianDP, Ledger, MeanPrototypes, PrivateSearch, PureDP, SoftmaxPrototypes
+from dppl import (
+    ApproxDP,
+    Classifier,
+    GaussianDP,
+    Ledger,
+    MeanPrototypes,
+    PrivateSearch,
+    PureDP,
+    SoftmaxPrototypes,
+)
 from dppl.errors import DpplError, ModelFileError
 from dppl.estimators.registry import BY_NAME
 from dppl.finetune import Recipe, SparseFinetuner
@@ -20,7 +29,8 @@ from laws.streams import learn, stream
 from loops import loop
 
 RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(40, 6)), np.array(list("abc"))[RNG.integers(0, 3, 40)]
+X = RNG.normal(size=(40, 6))
+Y = np.array(list("abc"))[RNG.integers(0, 3, 40)]
 PERSONS = np.arange(40) // 3
 
 
@@ -31,11 +41,16 @@ def fits(kind, folder):
     for options in ({}, {"max_classes_per_person": 2}):
         try:
             yield kind.fit(records, y, given={"groups": PERSONS}, **options)
-        except (DpplError, TypeError):  # a stream, an adjacency or a sum that persons do not have
+        except (
+            DpplError,
+            TypeError,
+        ):  # a stream, an adjacency or a sum that persons do not have
             continue
     if hasattr(kind.cls, "partial_fit"):
         correlated = kind.recipe.options.get("noise", "independent") != "independent"
-        yield learn(kind, stream(kind), how={"state": folder / "state"} if correlated else {})
+        yield learn(
+            kind, stream(kind), how={"state": folder / "state"} if correlated else {}
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -52,13 +67,22 @@ def network():
     """Weights of a small network, trained with noise: in samples, and in full batches."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)
+    )
     options = {"train": ["head"], "recipe": Recipe(epochs=2, batch_size=20.0, block=8)}
-    full = SparseFinetuner(module, GaussianDP(1.0), list("abc"), sampling_rate=1.0, **options)
-    sampled = SparseFinetuner(module, ApproxDP(3.0, 1e-5), list("abc"), sampling_rate=0.5, **options)
+    full = SparseFinetuner(
+        module, GaussianDP(1.0), list("abc"), sampling_rate=1.0, **options
+    )
+    sampled = SparseFinetuner(
+        module, ApproxDP(3.0, 1e-5), list("abc"), sampling_rate=0.5, **options
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {name: one.fit(X.astype(np.float32), Y) for name, one in (("full", full), ("sampled", sampled))}
+        return {
+            name: one.fit(X.astype(np.float32), Y)
+            for name, one in (("full", full), ("sampled", sampled))
+        }
 
 
 @pytest.fixture(params=["full", "sampled"])
@@ -68,11 +92,17 @@ def trained(request, network):
 
 def search(scoring="accuracy"):
     estimator = MeanPrototypes(ApproxDP(1.0, 1e-6), list("abc"))
-    return PrivateSearch(estimator, {"lattice__pool": [1, 2, 3]}, mean_runs=2, scoring=scoring)
+    return PrivateSearch(
+        estimator, {"lattice__pool": [1, 2, 3]}, mean_runs=2, scoring=scoring
+    )
 
 
 def test_a_network_and_a_search_verify(trained):
-    for model in (trained, search().fit(X, Y), search("balanced").fit(X, Y, groups=PERSONS)):
+    for model in (
+        trained,
+        search().fit(X, Y),
+        search("balanced").fit(X, Y, groups=PERSONS),
+    ):
         found = verify(model)
         assert found.holds, str(found)
 
@@ -82,7 +112,11 @@ def numbers_of(guarantee):
     for place, release in enumerate(guarantee["releases"]):
         yield "releases", place, "sensitivity"
         yield "releases", place, "times"
-        yield from (("releases", place, group, name) for group in ("parameters", "cost") for name in release[group])
+        yield from (
+            ("releases", place, group, name)
+            for group in ("parameters", "cost")
+            for name in release[group]
+        )
     yield from (("budget", name) for name in guarantee["budget"])
 
 
@@ -94,7 +128,9 @@ def changed(guarantee, way, factor):
     for name in path:
         place = place[name]
     place[last] = (
-        place.get(last, 1) + (1 if factor > 1 else -1) if last in ("times", "mean_runs") else factor * place[last]
+        place.get(last, 1) + (1 if factor > 1 else -1)
+        if last in ("times", "mean_runs")
+        else factor * place[last]
     )
     return copied
 
@@ -114,11 +150,18 @@ def raw(path, key="dppl"):
 def check_every_change_is_found(path, key="dppl"):
     description = raw(path, key)
     guarantee = description["guarantee"]
-    assert not is_found(path, description, guarantee, key), "the negative control: as it was"
-    sampled = "delta" in guarantee["releases"][0]["cost"]  # each takes a second to calibrate
+    assert not is_found(path, description, guarantee, key), (
+        "the negative control: as it was"
+    )
+    sampled = (
+        "delta" in guarantee["releases"][0]["cost"]
+    )  # each takes a second to calibrate
     for way in numbers_of(guarantee):
         for factor in (0.99,) if sampled else (0.99, 1.01):
-            assert is_found(path, description, changed(guarantee, way, factor), key), (way, factor)
+            assert is_found(path, description, changed(guarantee, way, factor), key), (
+                way,
+                factor,
+            )
     releases = guarantee["releases"]
     for other in ([*releases[1:]], [*releases, releases[-1]]):
         assert is_found(path, description, {**guarantee, "releases": other}, key)
@@ -130,10 +173,15 @@ def check_every_change_is_found(path, key="dppl"):
         if guarantee[name] != value:
             assert is_found(path, description, {**guarantee, name: value}, key), name
     for place in range(len(guarantee["not_covered"])):
-        others = guarantee["not_covered"][:place] + guarantee["not_covered"][place + 1 :]
+        others = (
+            guarantee["not_covered"][:place] + guarantee["not_covered"][place + 1 :]
+        )
         if not is_found(path, description, {**guarantee, "not_covered": others}, key):
-            # What only the private table or the ledger decides is not for parameters to say.
-            assert guarantee["not_covered"][place].startswith(("rounding", "whether the fit stopped", "the account"))
+            # What only the private table or the ledger decides is not for parameters to
+            # say.
+            assert guarantee["not_covered"][place].startswith(
+                ("rounding", "whether the fit stopped", "the account")
+            )
 
 
 @pytest.mark.slow
@@ -159,16 +207,22 @@ def test_every_changed_number_of_a_network_is_found(trained, tmp_path):
 def test_parameters_that_cost_more_are_found(tmp_path):
     """Not the statement is changed here, but what it is about."""
     path = tmp_path / "m.safetensors"
-    SoftmaxPrototypes(ApproxDP(1.0, 1e-6), list("abc")).fit(X, Y, groups=PERSONS).save(path)
+    SoftmaxPrototypes(ApproxDP(1.0, 1e-6), list("abc")).fit(X, Y, groups=PERSONS).save(
+        path
+    )
     description = raw(path)
     forged(path, description | {"estimator": "MeanPrototypes"})
     assert not verify(path).holds
-    MeanPrototypes(ApproxDP(1.0, 1e-6), list("abc"), max_classes_per_person=2).fit(X, Y, groups=PERSONS).save(
-        path, overwrite=True
-    )
+    MeanPrototypes(ApproxDP(1.0, 1e-6), list("abc"), max_classes_per_person=2).fit(
+        X, Y, groups=PERSONS
+    ).save(path, overwrite=True)
     description = raw(path)
     assert verify(path).holds
-    forged(path, description | {"parameters": description["parameters"] | {"max_classes_per_person": 1}})
+    forged(
+        path,
+        description
+        | {"parameters": description["parameters"] | {"max_classes_per_person": 1}},
+    )
     assert not verify(path).holds
 
 
@@ -180,7 +234,9 @@ class Own(Classifier):
         self.coef_ = measure("sums") / measure.unit("sums")
 
 
-def test_a_method_of_ones_own_cannot_be_verified_unless_it_is_known(tmp_path, monkeypatch):
+def test_a_method_of_ones_own_cannot_be_verified_unless_it_is_known(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "own.safetensors"
     Own(GaussianDP(1.0), list("abc")).fit(X, Y).save(path)
     found = verify(path)
@@ -204,11 +260,15 @@ def test_a_damaged_file_is_an_error(tmp_path):
         verify(tmp_path / "nowhere")
 
 
-@loop("kind", [one for one in SHARED if one in CHARGED and one.adjacency == "add-remove"])
+@loop(
+    "kind", [one for one in SHARED if one in CHARGED and one.adjacency == "add-remove"]
+)
 def test_the_charge_of_a_ledger_names_the_file_and_its_cost(kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ledger")
     ledger = Ledger(
-        folder / "ledger.db", "wards", PureDP(9.0) if kind.recipe.budget == PureDP(1.0) else dppl.ZCDP(90.0)
+        folder / "ledger.db",
+        "wards",
+        PureDP(9.0) if kind.recipe.budget == PureDP(1.0) else dppl.ZCDP(90.0),
     )
     path = folder / "m.safetensors"
     records, y = kind.records(40)
@@ -239,17 +299,28 @@ def test_a_charge_of_another_cost_is_found(tmp_path):
     model = dppl.load(path)
     forged(path, raw(path), {"prototypes": model.prototypes_ + 1})
     found = verify(path, ledger=ledger)
-    assert [check.what for check in found.checks if not check.holds] == ["ledger: hash of the file"]
+    assert [check.what for check in found.checks if not check.holds] == [
+        "ledger: hash of the file"
+    ]
     path.write_bytes(content)
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("UPDATE dppl_releases SET cost = ?", (json.dumps({"mu": 0.5, "rho": 0.125}),))
+        connection.execute(
+            "UPDATE dppl_releases SET cost = ?",
+            (json.dumps({"mu": 0.5, "rho": 0.125}),),
+        )
     connection.close()
     found = verify(path, ledger=ledger)
-    assert [check.what for check in found.checks if not check.holds] == ["ledger: wards, release 1"]
+    assert [check.what for check in found.checks if not check.holds] == [
+        "ledger: wards, release 1"
+    ]
     others = Ledger(tmp_path / "ledger.db", "others", GaussianDP(9.0))
     assert not verify(path, ledger=others).holds
-    of_persons = Ledger(tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person")
-    MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y, groups=PERSONS, ledger=of_persons)
+    of_persons = Ledger(
+        tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person"
+    )
+    MeanPrototypes(GaussianDP(1.0), list("abc")).fit(
+        X, Y, groups=PERSONS, ledger=of_persons
+    )
     assert not verify(path, ledger=of_persons).holds
 
 
@@ -263,9 +334,18 @@ RECORDS = {"records": X}
 @pytest.mark.parametrize(
     ("lie", "found"),
     [
-        (lambda fields, tensors: tensors.update(RECORDS), "records is no part of a model"),
-        (lambda fields, tensors: fields.update(RECORDS), "records is no part of a model"),
-        (lambda fields, tensors: fields["guarantee"].update(RECORDS), "guarantee, records is no part of a model"),
+        (
+            lambda fields, tensors: tensors.update(RECORDS),
+            "records is no part of a model",
+        ),
+        (
+            lambda fields, tensors: fields.update(RECORDS),
+            "records is no part of a model",
+        ),
+        (
+            lambda fields, tensors: fields["guarantee"].update(RECORDS),
+            "guarantee, records is no part of a model",
+        ),
     ],
 )
 def test_a_file_that_holds_more_than_a_model_is_found(lie, found, tmp_path):
@@ -288,11 +368,16 @@ def test_bytes_that_no_reader_looks_at_are_found(hidden, tmp_path):
 
     path = tmp_path / "m.safetensors"
     MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y).save(path)
-    text = json.dumps({"checksum": "0" * 64, **raw(path)}, sort_keys=True, ensure_ascii=False)
-    # Beside the description, or in it under a name that comes twice, of which JSON takes the last.
+    text = json.dumps(
+        {"checksum": "0" * 64, **raw(path)}, sort_keys=True, ensure_ascii=False
+    )
+    # Beside the description, or in it under a name that comes twice, of which JSON
+    # takes the last.
     text = text if hidden else '{"classes": "records", ' + text[1:]
     content = save(load_file(path), {"dppl": text, **hidden})
-    path.write_bytes(content.replace(b"0" * 64, sha256(content).hexdigest().encode(), 1))
+    path.write_bytes(
+        content.replace(b"0" * 64, sha256(content).hexdigest().encode(), 1)
+    )
     (differs,) = [check for check in verify(path).checks if not check.holds]
     assert differs.stated == "there are bytes that no reader looks at"
 
@@ -301,13 +386,21 @@ def test_a_network_with_more_fields_is_none(trained, tmp_path):
     path = tmp_path / "m.safetensors"
     trained.save(path)
     fields = raw(path, "dppl_finetune")
-    for lie in ({"records": [1]}, {"guarantee": fields["guarantee"] | {"records": [1]}}):
+    for lie in (
+        {"records": [1]},
+        {"guarantee": fields["guarantee"] | {"records": [1]}},
+    ):
         forged(path, fields | lie, key="dppl_finetune")
         assert not verify(path).holds
 
 
 def test_noise_of_a_seed_is_said():
-    honest, seeded = (MeanPrototypes(GaussianDP(1.0), list("abc"), random_state=seed).fit(X, Y) for seed in (None, 1))
+    honest, seeded = (
+        MeanPrototypes(GaussianDP(1.0), list("abc"), random_state=seed).fit(X, Y)
+        for seed in (None, 1)
+    )
     assert any("from the operating system" in text for text in verify(honest).believed)
-    assert not any("from the operating system" in text for text in verify(seeded).believed)
+    assert not any(
+        "from the operating system" in text for text in verify(seeded).believed
+    )
     assert any("from a seed" in text for text in verify(seeded).believed)

@@ -17,7 +17,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dppl
-from dppl import ZCDP, ApproxDP, LatticeOptions, Ledger, PrivateClassifier, PublicData, PureDP
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    LatticeOptions,
+    Ledger,
+    PrivateClassifier,
+    PublicData,
+    PureDP,
+)
 from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
@@ -44,7 +52,10 @@ SECRET = "Jane Doe, 4711"
 
 def texts_of(names, seed):
     rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+    return [
+        "".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30)))
+        for name in names
+    ]
 
 
 Y = np.repeat(CLASSES, (20, 12, 5)).tolist()
@@ -52,11 +63,15 @@ TEXTS, TEST, PUBLIC = (texts_of(Y, seed) for seed in range(3))
 
 
 def table(encoder, rows):
-    return EmbeddingTable.of(np.asarray(rows, np.float32), metadata={"encoder": encoder.fingerprint.text()})
+    return EmbeddingTable.of(
+        np.asarray(rows, np.float32), metadata={"encoder": encoder.fingerprint.text()}
+    )
 
 
 def make(encoder="letters", budget=None, **options):
-    return PrivateClassifier(encoder, budget or ZCDP(1e4), CLASSES, random_state=3, **options)
+    return PrivateClassifier(
+        encoder, budget or ZCDP(1e4), CLASSES, random_state=3, **options
+    )
 
 
 def image_bytes(seed=0, mode="RGB", kind="PNG", **options):
@@ -94,7 +109,9 @@ def test_images_with_pixels():
     images = rng.integers(0, 40, (80, 12, 10, 3), np.uint8)
     images[y == 1, :6] += 200  # bright above
     images[y == 0, 6:] += 200
-    model = PrivateClassifier("pixels", ZCDP(10.0), [0, 1], method="mean", random_state=0).fit(images[::2], y[::2])
+    model = PrivateClassifier(
+        "pixels", ZCDP(10.0), [0, 1], method="mean", random_state=0
+    ).fit(images[::2], y[::2])
     assert model.score(images[1::2], y[1::2]) == 1.0
     assert model.decision_function(images).shape == (80,)
 
@@ -120,10 +137,18 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
         rows = table(letters, letters.encode(CLASSES))
         examples = replace(rows, texts=tuple(CLASSES)), CLASSES
     X_public = None if public is None else letters.encode(public)
-    direct.set_params(public=PublicData(X_public, *examples)).fit(table(letters, letters.encode(TEXTS)), Y)
-    model = make(budget=budget, method=method, options=options).set_params(public=PublicData(public)).fit(TEXTS, Y)
+    direct.set_params(public=PublicData(X_public, *examples)).fit(
+        table(letters, letters.encode(TEXTS)), Y
+    )
+    model = (
+        make(budget=budget, method=method, options=options)
+        .set_params(public=PublicData(public))
+        .fit(TEXTS, Y)
+    )
     assert model.model_.to_bytes() == direct.to_bytes()
-    np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))
+    np.testing.assert_array_equal(
+        model.predict(TEST), direct.predict(letters.encode(TEST))
+    )
     assert model.score(TEST, Y) == direct.score(letters.encode(TEST), Y)
 
 
@@ -133,18 +158,32 @@ def test_images_may_come_in_any_form(tmp_path):
     (tmp_path / "image.png").write_bytes(content)
     opened = Image.open(io.BytesIO(content))
     pixels = np.asarray(opened)
-    forms = [content, opened, pixels, tmp_path / "image.png", str(tmp_path / "image.png")]
+    forms = [
+        content,
+        opened,
+        pixels,
+        tmp_path / "image.png",
+        str(tmp_path / "image.png"),
+    ]
     rows = np.asarray(items.embed_items(encoder, forms, "X"))
-    np.testing.assert_array_equal(rows, np.tile(encoder.encode([opened.convert("RGB")]), (5, 1)))
-    np.testing.assert_array_equal(np.asarray(items.embed_items(encoder, np.stack([pixels] * 2), "X")), rows[:2])
+    np.testing.assert_array_equal(
+        rows, np.tile(encoder.encode([opened.convert("RGB")]), (5, 1))
+    )
+    np.testing.assert_array_equal(
+        np.asarray(items.embed_items(encoder, np.stack([pixels] * 2), "X")), rows[:2]
+    )
     grey = pixels[..., 0]
-    rows = np.asarray(items.embed_items(encoder, [grey, np.repeat(grey[..., None], 3, axis=2)], "X"))
+    rows = np.asarray(
+        items.embed_items(encoder, [grey, np.repeat(grey[..., None], 3, axis=2)], "X")
+    )
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
 def sixteen_bits():
     buffer = io.BytesIO()
-    Image.fromarray(np.arange(0, 60000, 500, np.uint16).reshape(10, 12)).save(buffer, "PNG")
+    Image.fromarray(np.arange(0, 60000, 500, np.uint16).reshape(10, 12)).save(
+        buffer, "PNG"
+    )
     return buffer.getvalue()
 
 
@@ -156,13 +195,21 @@ def turned():
 
 @pytest.mark.parametrize(
     "content",
-    [turned(), sixteen_bits(), image_bytes(mode="RGBA"), image_bytes(mode="P"), image_bytes(mode="1")],
+    [
+        turned(),
+        sixteen_bits(),
+        image_bytes(mode="RGBA"),
+        image_bytes(mode="P"),
+        image_bytes(mode="1"),
+    ],
     ids=["turned", "16 bits", "alpha", "palette", "black and white"],
 )
 def test_an_image_is_the_same_as_a_file_and_opened(content):
     opened = Image.open(io.BytesIO(content))
     size = opened.size
-    rows = np.asarray(items.embed_items(load_encoder("pixels"), [content, opened, opened], "X"))
+    rows = np.asarray(
+        items.embed_items(load_encoder("pixels"), [content, opened, opened], "X")
+    )
     np.testing.assert_array_equal(rows[0], rows[1])
     np.testing.assert_array_equal(rows[0], rows[2])
     assert len(np.unique(rows)) > 5
@@ -171,13 +218,32 @@ def test_an_image_is_the_same_as_a_file_and_opened(content):
 
 @pytest.mark.usefixtures("letters")
 def test_texts_may_come_in_any_form():
-    for form in (tuple, np.array, lambda texts: np.array(texts, object), lambda texts: [t.encode() for t in texts]):
-        assert make().fit(form(TEXTS), np.array(Y)).model_.to_bytes() == make().fit(TEXTS, Y).model_.to_bytes()
+    for form in (
+        tuple,
+        np.array,
+        lambda texts: np.array(texts, object),
+        lambda texts: [t.encode() for t in texts],
+    ):
+        assert (
+            make().fit(form(TEXTS), np.array(Y)).model_.to_bytes()
+            == make().fit(TEXTS, Y).model_.to_bytes()
+        )
 
 
 # Items that cannot be used
 
-UNUSABLE_TEXTS = [None, 3, "", " \n", b"\xff", f"{SECRET}\0", f"odd {SECRET}", "\ud800", [SECRET], np.zeros(3)]
+UNUSABLE_TEXTS = [
+    None,
+    3,
+    "",
+    " \n",
+    b"\xff",
+    f"{SECRET}\0",
+    f"odd {SECRET}",
+    "\ud800",
+    [SECRET],
+    np.zeros(3),
+]
 
 
 def unusable_images(folder):
@@ -205,12 +271,18 @@ def test_texts_that_cannot_be_used_are_left_out_with_their_labels(letters):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", WeakBudgetWarning)
-        model = make(method="mean").fit([*UNUSABLE_TEXTS, *TEXTS], ["cat"] * len(UNUSABLE_TEXTS) + Y)
-        direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3).fit(table(letters, letters.encode(TEXTS)), Y)
+        model = make(method="mean").fit(
+            [*UNUSABLE_TEXTS, *TEXTS], ["cat"] * len(UNUSABLE_TEXTS) + Y
+        )
+        direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3).fit(
+            table(letters, letters.encode(TEXTS)), Y
+        )
         assert model.model_.to_bytes() == direct.to_bytes()
         found = model.unusable([*TEXTS[:2], *UNUSABLE_TEXTS])
     for method in (model.predict, model.predict_proba, model.decision_function):
-        with pytest.raises(InputError, match=r"items that cannot be used, .*: at 2, 3") as refused:
+        with pytest.raises(
+            InputError, match=r"items that cannot be used, .*: at 2, 3"
+        ) as refused:
             method([*TEXTS[:2], *UNUSABLE_TEXTS[:2]])
         assert SECRET not in str(refused.value)
     labels = model.predict([*TEXTS[:2], *UNUSABLE_TEXTS], unusable="empty").tolist()
@@ -224,9 +296,15 @@ def test_texts_that_cannot_be_used_are_left_out_with_their_labels(letters):
 @pytest.mark.usefixtures("letters")
 @pytest.mark.parametrize("method", ["auto", "mean", "softmax"])
 @pytest.mark.parametrize("item", UNUSABLE_TEXTS, ids=range(len(UNUSABLE_TEXTS)))
-def test_with_one_unusable_record_and_without_it_a_fit_gives_the_same_bytes(item, method):
-    with_it = make(method=method).fit([*TEXTS[:7], item, *TEXTS[7:]], [*Y[:7], "gnu", *Y[7:]])
-    assert with_it.model_.to_bytes() == make(method=method).fit(TEXTS, Y).model_.to_bytes()
+def test_with_one_unusable_record_and_without_it_a_fit_gives_the_same_bytes(
+    item, method
+):
+    with_it = make(method=method).fit(
+        [*TEXTS[:7], item, *TEXTS[7:]], [*Y[:7], "gnu", *Y[7:]]
+    )
+    assert (
+        with_it.model_.to_bytes() == make(method=method).fit(TEXTS, Y).model_.to_bytes()
+    )
 
 
 @pytest.mark.usefixtures("letters")
@@ -235,12 +313,18 @@ def test_persons_are_reduced_whatever_cannot_be_used(method, tmp_path):
     ids = [f"person {i // 3}" for i in range(len(TEXTS))]
     model = make(method=method).fit(TEXTS, Y, groups=ids)
     assert model.guarantee_.unit == "one person with all of their records"
-    assert model.model_.to_bytes() != make(method=method).fit(TEXTS, Y).model_.to_bytes()
-    more = make(method=method).fit([*TEXTS, None, ""], [*Y, "gnu", "cat"], groups=[*ids, "person 0", "nobody else"])
+    assert (
+        model.model_.to_bytes() != make(method=method).fit(TEXTS, Y).model_.to_bytes()
+    )
+    more = make(method=method).fit(
+        [*TEXTS, None, ""], [*Y, "gnu", "cat"], groups=[*ids, "person 0", "nobody else"]
+    )
     assert more.model_.to_bytes() == model.model_.to_bytes()
 
 
-def test_an_account_of_records_is_refused_before_items_are_embedded(letters, monkeypatch, tmp_path):
+def test_an_account_of_records_is_refused_before_items_are_embedded(
+    letters, monkeypatch, tmp_path
+):
     monkeypatch.setattr(type(letters), "encode_prepared", None)
     account = Ledger(tmp_path / "ledger.db", "mails", ZCDP(1e5))
     with pytest.raises(ParameterError, match="accounted by the record"):
@@ -252,7 +336,9 @@ def test_an_account_of_records_is_refused_before_items_are_embedded(letters, mon
 def test_a_usable_record_changes_the_bytes():
     """Or equal bytes would mean nothing."""
     with_it = make(method="mean").fit([*TEXTS, "abc"], [*Y, "gnu"])
-    assert with_it.model_.to_bytes() != make(method="mean").fit(TEXTS, Y).model_.to_bytes()
+    assert (
+        with_it.model_.to_bytes() != make(method="mean").fit(TEXTS, Y).model_.to_bytes()
+    )
 
 
 def test_an_embedding_that_is_not_finite_cannot_be_used(letters, monkeypatch):
@@ -261,12 +347,18 @@ def test_an_embedding_that_is_not_finite_cannot_be_used(letters, monkeypatch):
 
     def encode(batch, progress=None):
         rows = whole(batch, progress)
-        return np.where(rows[:, :1] == 50, np.float32(1e6), rows)  # a text of 50 letters with the code 0
+        return np.where(
+            rows[:, :1] == 50, np.float32(1e6), rows
+        )  # a text of 50 letters with the code 0
 
-    monkeypatch.setattr(type(letters), "encode_prepared", lambda _, *arguments: encode(*arguments))
+    monkeypatch.setattr(
+        type(letters), "encode_prepared", lambda _, *arguments: encode(*arguments)
+    )
     huge = chr(27 * 4) * 50
     model = make(letters, method="mean")
-    assert model.unusable(["abc", huge]) == [(1, "its embedding is not finite in float16")]
+    assert model.unusable(["abc", huge]) == [
+        (1, "its embedding is not finite in float16")
+    ]
     with_it = model.fit([huge, *TEXTS], ["cat", *Y]).model_.to_bytes()
     assert with_it == make(letters, method="mean").fit(TEXTS, Y).model_.to_bytes()
 
@@ -276,13 +368,22 @@ def test_under_replace_one_they_stay_as_zero_rows(method, letters):
     """The number of records is public then, so that replacing one must not change it."""
     options = {"adjacency": "replace-one"}
     public = PUBLIC if method == "public" else None
-    model = make(method=method, options=options).set_params(public=PublicData(public)).fit([None, *TEXTS], ["cat", *Y])
+    model = (
+        make(method=method, options=options)
+        .set_params(public=PublicData(public))
+        .fit([None, *TEXTS], ["cat", *Y])
+    )
     rows = table(letters, np.vstack([np.zeros((1, 27)), letters.encode(TEXTS)]))
     direct = BY_METHOD[method].load()(ZCDP(1e4), CLASSES, random_state=3, **options)
-    direct.set_params(public=PublicData(None if public is None else letters.encode(public))).fit(rows, ["cat", *Y])
+    direct.set_params(
+        public=PublicData(None if public is None else letters.encode(public))
+    ).fit(rows, ["cat", *Y])
     assert model.model_.to_bytes() == direct.to_bytes()
     if method == "mean":
-        assert model.model_.to_bytes() != make(method=method, options=options).fit(TEXTS, Y).model_.to_bytes()
+        assert (
+            model.model_.to_bytes()
+            != make(method=method, options=options).fit(TEXTS, Y).model_.to_bytes()
+        )
 
 
 def test_images_that_cannot_be_used_are_rows_of_nan(tmp_path):
@@ -299,12 +400,18 @@ def test_images_that_cannot_be_used_are_rows_of_nan(tmp_path):
 
 
 def test_what_is_no_matter_of_an_item_stops_the_work(letters, monkeypatch):
-    monkeypatch.setattr(pipeline, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow")))
+    monkeypatch.setattr(
+        pipeline, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow"))
+    )
     with pytest.raises(MissingExtra):
         items.embed_items(letters, ["a"], "X")
     monkeypatch.undo()
     for error in (MemoryError, ParameterError):
-        monkeypatch.setattr(letters, "prepare", lambda *_, error=error: (_ for _ in ()).throw(error("no")))
+        monkeypatch.setattr(
+            letters,
+            "prepare",
+            lambda *_, error=error: (_ for _ in ()).throw(error("no")),
+        )
         with pytest.raises(error):
             items.embed_items(letters, ["a"], "X")
 
@@ -329,8 +436,16 @@ def traces(X, y):
     """Everything that a fit leaves behind but the released values."""
     with heard() as said:
         model = make(method="mean", unknown_labels="ignore").fit(X, y)
-    kept = {name: repr(value) for name, value in vars(model).items() if name not in ("_kept", "model_")}
-    inner = {name: shown(value) for name, value in vars(model.model_).items() if name != "prototypes_"}
+    kept = {
+        name: repr(value)
+        for name, value in vars(model).items()
+        if name not in ("_kept", "model_")
+    }
+    inner = {
+        name: shown(value)
+        for name, value in vars(model.model_).items()
+        if name != "prototypes_"
+    }
     return kept, inner, said, len(model.model_.to_bytes()), str(model.guarantee_)
 
 
@@ -338,7 +453,8 @@ def traces(X, y):
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_neighbours_leave_the_same_traces(name):
     item, label = NEIGHBOURS[name]
-    first, second = traces([*TEXTS, item], [*Y, label]), traces(TEXTS, Y)
+    first = traces([*TEXTS, item], [*Y, label])
+    second = traces(TEXTS, Y)
     assert first == second
     assert first[2] == ["", "", [ZCDP(1e4).weakness]]
 
@@ -380,7 +496,10 @@ def test_the_guarantee_lists_an_encoder_that_cannot_promise(letters):
     for independent in (True, False):
         letters.fingerprint = replace(letters.fingerprint, row_independent=independent)
         model = make(letters).fit(TEXTS, Y)
-        for guarantee in (model.guarantee_, dppl.evaluate(model, TEXTS, Y, dppl.GaussianDP(0.4)).guarantee):
+        for guarantee in (
+            model.guarantee_,
+            dppl.evaluate(model, TEXTS, Y, dppl.GaussianDP(0.4)).guarantee,
+        ):
             assert (words not in " ".join(guarantee.not_covered)) == independent
 
 
@@ -399,8 +518,13 @@ def test_another_encoder_is_refused(tmp_path):
 
 
 def test_a_model_without_an_encoder_is_refused(letters, tmp_path):
-    for name, words in ((None, "does not name its encoder"), ("minilm", "no fingerprint")):
-        estimator = dppl.MeanPrototypes(ZCDP(1.0), CLASSES).fit(letters.encode(TEXTS), Y)
+    for name, words in (
+        (None, "does not name its encoder"),
+        ("minilm", "no fingerprint"),
+    ):
+        estimator = dppl.MeanPrototypes(ZCDP(1.0), CLASSES).fit(
+            letters.encode(TEXTS), Y
+        )
         estimator.encoder_ = name
         with pytest.raises(InputError, match=words):
             encoder_of_model(estimator)
@@ -410,19 +534,32 @@ def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatc
     estimator = make(letters).fit(TEXTS, Y).model_
     estimator.encoder_ = replace(letters.fingerprint, dtype="float16").text()
     asked = []
-    monkeypatch.setattr(classifier, "load_encoder", lambda uri, **options: asked.append((uri, options)) or letters)
+    monkeypatch.setattr(
+        classifier,
+        "load_encoder",
+        lambda uri, **options: asked.append((uri, options)) or letters,
+    )
     with pytest.raises(InputError):
         encoder_of_model(estimator)
-    assert asked == [("letters", {"device": "auto", "precision": "float16", "trial": True})]
+    assert asked == [
+        ("letters", {"device": "auto", "precision": "float16", "trial": True})
+    ]
 
 
 def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     shapes = (("x", ["rows", 3, 4, 4]), ("y", ["rows", 48]))
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Flatten", ["x"], ["y"])], "flat", ends[:1], ends[1:])
-    file = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in shapes
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Flatten", ["x"], ["y"])], "flat", ends[:1], ends[1:]
+    )
+    file = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
     onnx.save(file, tmp_path / "flat.onnx")
     (tmp_path / "flat.json").write_text('{"modality": "image", "size": 4}')
     uri = f"onnx:{tmp_path / 'flat.onnx'}"
@@ -430,7 +567,9 @@ def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):
     y = np.arange(24) % 2 == 1
     images[y, :, :4] += 200  # bright on the left, or on the right
     images[~y, :, 4:] += 200
-    model = PrivateClassifier(uri, ZCDP(1e4), [False, True], method="mean", random_state=1).fit(images, y)
+    model = PrivateClassifier(
+        uri, ZCDP(1e4), [False, True], method="mean", random_state=1
+    ).fit(images, y)
     model.save(tmp_path / "m.safetensors")
     again = PrivateClassifier.load(tmp_path / "m.safetensors", uri)
     np.testing.assert_array_equal(again.predict(images), model.predict(images))
@@ -449,7 +588,9 @@ def test_a_model_with_an_encoder_can_be_pickled(letters, tmp_path):
 def test_an_encoder_is_loaded_once(letters, monkeypatch):
     classifier._load_once.cache_clear()
     loaded = []
-    monkeypatch.setattr(classifier, "load_encoder", lambda uri: loaded.append(uri) or letters)
+    monkeypatch.setattr(
+        classifier, "load_encoder", lambda uri: loaded.append(uri) or letters
+    )
     model = make().set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y)
     model.predict(TEST)
     again = pickle.loads(pickle.dumps(model))
@@ -469,9 +610,13 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
 def test_probabilities_are_those_of_the_estimator(letters):
     model = make().fit(TEXTS, Y)
     probabilities = model.predict_proba(TEST)
-    np.testing.assert_array_equal(probabilities, model.model_.predict_proba(letters.encode(TEST)))
+    np.testing.assert_array_equal(
+        probabilities, model.model_.predict_proba(letters.encode(TEST))
+    )
     assert np.allclose(probabilities.sum(axis=1), 1)
-    assert np.allclose(make(method="mean").fit(TEXTS, Y).predict_proba(TEST).sum(axis=1), 1)
+    assert np.allclose(
+        make(method="mean").fit(TEXTS, Y).predict_proba(TEST).sum(axis=1), 1
+    )
     with pytest.raises(NotFittedError):
         make().predict_proba(TEST)
 
@@ -491,11 +636,21 @@ def test_in_a_pipeline():
     def lower(texts):
         return [text.lower() for text in texts]
 
-    steps = [("lower", FunctionTransformer(lower)), ("model", make().set_params(public=PublicData(PUBLIC)))]
+    steps = [
+        ("lower", FunctionTransformer(lower)),
+        ("model", make().set_params(public=PublicData(PUBLIC))),
+    ]
     pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y)
     assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
     assert pipeline.predict(TEST).tolist() == Y
-    assert clone(pipeline).set_params(model__method="mean").fit(TEXTS, Y).predict(TEST).tolist() == Y
+    assert (
+        clone(pipeline)
+        .set_params(model__method="mean")
+        .fit(TEXTS, Y)
+        .predict(TEST)
+        .tolist()
+        == Y
+    )
 
 
 @pytest.mark.usefixtures("letters")
@@ -516,9 +671,17 @@ def test_a_ledger_pays(tmp_path):
     [
         ({"budget": 1.0}, ParameterError, "budget must be"),
         ({"method": "best"}, ParameterError, "method must be one of"),
-        ({"options": {"classes": CLASSES}}, ParameterError, "options must be parameters of SoftmaxPrototypes"),
+        (
+            {"options": {"classes": CLASSES}},
+            ParameterError,
+            "options must be parameters of SoftmaxPrototypes",
+        ),
         ({"options": {"n_prototypes": 2}}, ParameterError, "got 'n_prototypes'"),
-        ({"method": "mean", "options": {"adjacency": "swap"}}, ParameterError, "adjacency"),
+        (
+            {"method": "mean", "options": {"adjacency": "swap"}},
+            ParameterError,
+            "adjacency",
+        ),
         ({"encoder": "nothing"}, ParameterError, "nothing"),
         ({"classes": ["a", "a"]}, ParameterError, "once"),
         ({"classes": ["cat"]}, UnknownLabelError, "at least one is not"),
@@ -574,10 +737,16 @@ def test_items_of_another_kind_are_refused_before_the_charge(uri, X, tmp_path):
         make(uri, method="mean").fit([*X, item], Y[: len(X) + 1])
 
 
-def test_a_short_account_is_noticed_before_private_items_are_embedded(letters, tmp_path, monkeypatch):
+def test_a_short_account_is_noticed_before_private_items_are_embedded(
+    letters, tmp_path, monkeypatch
+):
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(0.5))
     embedded = []
-    monkeypatch.setattr(classifier, "embed_items", lambda _, items, name, **__: embedded.append(name) or PUBLIC_ROWS)
+    monkeypatch.setattr(
+        classifier,
+        "embed_items",
+        lambda _, items, name, **__: embedded.append(name) or PUBLIC_ROWS,
+    )
     PUBLIC_ROWS = items.embed_items(letters, PUBLIC, "public.rows")
     with pytest.raises(BudgetExceeded):
         make(letters).set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y, ledger=ledger)
@@ -595,7 +764,12 @@ def test_a_fit_that_fails_leaves_it_unfitted(tmp_path):
     model = make().fit(TEXTS, Y)
     with pytest.raises(UnknownLabelError):
         model.fit(["abc"], ["Jane"])
-    for call in (model.predict, model.decision_function, lambda X: model.score(X, ["cat"]), lambda X: model.save(X[0])):
+    for call in (
+        model.predict,
+        model.decision_function,
+        lambda X: model.score(X, ["cat"]),
+        lambda X: model.save(X[0]),
+    ):
         with pytest.raises(NotFittedError):
             call([str(tmp_path / "m.safetensors")])
     assert not hasattr(model, "guarantee_")

@@ -1,7 +1,8 @@
 """Loops over rows, compiled by numba: what NumPy does in many passes over memory, in one, with the same bits.
 
-Every addition of floats has the order of the NumPy path, and no compiler may change it: no fast mathematics, and no
-multiplication fused with an addition. `dppl.kernel.lattice.stream.compiled_kernels` imports this module, where it pays.
+Every addition of floats has the order of the NumPy path, and no compiler may change it:
+no fast mathematics, and no multiplication fused with an addition.
+`dppl.kernel.lattice.stream.compiled_kernels` imports this module, where it pays.
 """
 
 import math
@@ -20,7 +21,9 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+            return njit(signature, cache=True, nogil=True, error_model="numpy")(
+                function
+            )
         except Exception:  # nowhere to keep it, a full disk, or a damaged file
             return njit(signature, nogil=True, error_model="numpy")(function)
 
@@ -32,8 +35,12 @@ def _scale_to(row: Any, bits: Any, squares: Any, length: float, far: int) -> boo
     """Make a row so long, and return whether it has a direction; `bits` are the bits of its numbers."""
     largest = np.int64(0)
     for j in range(row.size):
-        largest = max(largest, bits[j] & 0x7FFFFFFFFFFFFFFF)  # of absolute values bits are in order as numbers are
-    if not 0 < largest < 0x7FF0000000000000:  # infinity, above which is what is no number
+        largest = max(
+            largest, bits[j] & 0x7FFFFFFFFFFFFFFF
+        )  # of absolute values bits are in order as numbers are
+    if (
+        not 0 < largest < 0x7FF0000000000000
+    ):  # infinity, above which is what is no number
         return False
     power: Any = 1022 - (largest >> 52)
     if abs(power) > far:
@@ -58,7 +65,8 @@ def _scale_to(row: Any, bits: Any, squares: Any, length: float, far: int) -> boo
 
 @njit
 def _rotate(row: Any, spare: Any, signs: Any, parts: int, width: int) -> None:
-    root, share = 1.0 / math.sqrt(width), 2.0 / parts
+    root = 1.0 / math.sqrt(width)
+    share = 2.0 / parts
     for turn in range(len(signs)):
         for j in range(row.size):
             row[j] *= signs[turn, j]
@@ -75,12 +83,14 @@ def _rotate(row: Any, spare: Any, signs: Any, parts: int, width: int) -> None:
                 for j in range(width):
                     part[k * width + j] -= total[j]
         for k in range(parts):
-            source, target = part[k * width : (k + 1) * width], spare[k * width : (k + 1) * width]
+            source = part[k * width : (k + 1) * width]
+            target = spare[k * width : (k + 1) * width]
             half = width // 2
             left = half
             while left:
                 for j in range(half):
-                    one, two = source[2 * j], source[2 * j + 1]
+                    one = source[2 * j]
+                    two = source[2 * j + 1]
                     target[j], target[half + j] = one + two, one - two
                 source, target = target, source
                 left //= 2
@@ -93,12 +103,21 @@ def _array(kind: Any, ndim: int) -> Any:
     return types.Array(kind, ndim, "C", readonly=True)
 
 
-_Float, _Int = types.float64, types.int64
+_Float = types.float64
+_Int = types.int64
 
 
 @compiled(
     types.void(
-        *(_Float[:, ::1], types.int8[:, ::1], _array(_Float, 1), _Int, _array(_Float, 2), _Int, _Int),
+        *(
+            _Float[:, ::1],
+            types.int8[:, ::1],
+            _array(_Float, 1),
+            _Int,
+            _array(_Float, 2),
+            _Int,
+            _Int,
+        ),
         *(_Float, _Int, _Int, _Float, _Int),
     )
 )
@@ -123,7 +142,8 @@ def map_rows(
     bits = rows.view(np.int64)
     moved = center.size > 0 or pool > 1
     for i in range(len(rows)):
-        row, q = rows[i], out[i]
+        row = rows[i]
+        q = out[i]
         usable = _scale_to(row, bits[i], squares, 1.0 if moved else scale, far)
         if usable and moved:
             if center.size:
@@ -154,35 +174,52 @@ def map_rows(
                 row[j] *= factor
 
 
-# Integers are multiplied as pairs of 16 bits, whose two products most processors add up in 32 bits by one instruction.
-# The sums of a tile stay in registers: so many rows down, and so many vectors of 32-bit lanes across.
-_DOWN, _ACROSS, _LANES = (4, 4, 16) if binding.get_host_cpu_features().get("avx512bw") else (4, 2, 8)
+# Integers are multiplied as pairs of 16 bits, whose two products most processors add up
+# in 32 bits by one instruction. The sums of a tile stay in registers: so many rows
+# down, and so many vectors of 32-bit lanes across.
+_DOWN, _ACROSS, _LANES = (
+    (4, 4, 16) if binding.get_host_cpu_features().get("avx512bw") else (4, 2, 8)
+)
 _PANEL = _ACROSS * _LANES
 # What is longer than 16 bits is low + 2¹⁰·high: up to 2²⁴, |high| is at most 2¹⁴.
-_LOW_BITS, _HALF = np.int32(10), np.int32(2**9)
-# Rows whose products with steps of up to 2²⁰, where |high| is at most 2¹⁰, add up below 2³¹.
+_LOW_BITS = np.int32(10)
+_HALF = np.int32(2**9)
+# Rows whose products with steps of up to 2²⁰, where |high| is at most 2¹⁰, add up below
+# 2³¹.
 MOST_ROWS = 16_384
 # Rows that stay near a core while they meet one public panel after the other.
 _TILE_ROWS = 256
 _ONE = np.float32(1)
 
 
-_ROWS, _STEPS, _PAIRS = _array(types.int8, 2), _array(types.int32, 2), _array(types.int32, 2)
-_LOGITS, _FLOATS, _CODES = _array(types.float32, 2), _array(types.float32, 1), _array(types.intp, 1)
+_ROWS = _array(types.int8, 2)
+_STEPS = _array(types.int32, 2)
+_PAIRS = _array(types.int32, 2)
+_LOGITS = _array(types.float32, 2)
+_FLOATS = _array(types.float32, 1)
+_CODES = _array(types.intp, 1)
 
 
 @intrinsic
-def _multiply_tile(_: Any, left: Any, stride: Any, panel: Any, n_pairs: Any, out: Any, out_stride: Any) -> Any:
+def _multiply_tile(
+    _: Any, left: Any, stride: Any, panel: Any, n_pairs: Any, out: Any, out_stride: Any
+) -> Any:
     """Multiply `_DOWN` rows of pairs with a panel of them: the arguments are addresses, and strides in int32."""
-    i32, i64 = ir.IntType(32), ir.IntType(64)
-    lanes, halves = ir.VectorType(i32, _LANES), ir.VectorType(ir.IntType(16), 2 * _LANES)
+    i32 = ir.IntType(32)
+    i64 = ir.IntType(64)
+    lanes = ir.VectorType(i32, _LANES)
+    halves = ir.VectorType(ir.IntType(16), 2 * _LANES)
     products = ir.VectorType(i32, 2 * _LANES)
     zeros = ir.Constant(lanes, [0] * _LANES)
-    even, odd = (ir.Constant(lanes, list(range(first, 2 * _LANES, 2))) for first in (0, 1))
+    even, odd = (
+        ir.Constant(lanes, list(range(first, 2 * _LANES, 2))) for first in (0, 1)
+    )
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, stride, panel, n_pairs, out, out_stride = arguments
-        left, out = (builder.inttoptr(address, i32.as_pointer()) for address in (left, out))
+        left, out = (
+            builder.inttoptr(address, i32.as_pointer()) for address in (left, out)
+        )
         panel = builder.inttoptr(panel, lanes.as_pointer())
 
         def place(start: Any, count: Any, factor: Any, more: Any) -> Any:
@@ -191,18 +228,34 @@ def _multiply_tile(_: Any, left: Any, stride: Any, panel: Any, n_pairs: Any, out
         def widened(vector: Any) -> Any:
             return builder.sext(builder.bitcast(vector, halves), products)
 
-        before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        before = builder.block
+        loop = builder.append_basic_block()
+        after = builder.append_basic_block()
         builder.branch(loop)
         builder.position_at_end(loop)
-        k, sums = builder.phi(i64), [builder.phi(lanes) for _ in range(_DOWN * _ACROSS)]
+        k = builder.phi(i64)
+        sums = [builder.phi(lanes) for _ in range(_DOWN * _ACROSS)]
         k.add_incoming(i64(0), before)
-        right = [widened(builder.load(place(panel, k, i64(_ACROSS), i64(j)), align=4)) for j in range(_ACROSS)]
+        right = [
+            widened(builder.load(place(panel, k, i64(_ACROSS), i64(j)), align=4))
+            for j in range(_ACROSS)
+        ]
         for i in range(_DOWN):
             pair = builder.load(place(left, stride, i64(i), k), align=4)
-            repeated = widened(builder.shuffle_vector(builder.insert_element(zeros, pair, i32(0)), zeros, zeros))
+            repeated = widened(
+                builder.shuffle_vector(
+                    builder.insert_element(zeros, pair, i32(0)), zeros, zeros
+                )
+            )
             for j in range(_ACROSS):
-                total, both = sums[i * _ACROSS + j], builder.mul(repeated, right[j])
-                added = builder.add(*(builder.shuffle_vector(both, both, which) for which in (even, odd)))
+                total = sums[i * _ACROSS + j]
+                both = builder.mul(repeated, right[j])
+                added = builder.add(
+                    *(
+                        builder.shuffle_vector(both, both, which)
+                        for which in (even, odd)
+                    )
+                )
                 sums[i * _ACROSS + j] = builder.add(total, added)
                 total.add_incoming(zeros, before)
                 total.add_incoming(sums[i * _ACROSS + j], loop)
@@ -211,7 +264,9 @@ def _multiply_tile(_: Any, left: Any, stride: Any, panel: Any, n_pairs: Any, out
         builder.cbranch(builder.icmp_signed("<", following, n_pairs), loop, after)
         builder.position_at_end(after)
         for index, total in enumerate(sums):
-            target = place(out, out_stride, i64(index // _ACROSS), i64(index % _ACROSS * _LANES))
+            target = place(
+                out, out_stride, i64(index // _ACROSS), i64(index % _ACROSS * _LANES)
+            )
             builder.store(total, builder.bitcast(target, lanes.as_pointer()), align=4)
         return context.get_dummy_value()
 
@@ -234,7 +289,9 @@ def _multiply(left: Any, panel: Any, sums: Any) -> None:
 
 @njit(error_model="numpy")
 def _pair(first: Any, second: Any) -> Any:
-    return np.int32(np.int32(np.int32(second) << 16) | np.int32(np.int32(first) & 0xFFFF))
+    return np.int32(
+        np.int32(np.int32(second) << 16) | np.int32(np.int32(first) & 0xFFFF)
+    )
 
 
 @njit(error_model="numpy")
@@ -252,7 +309,9 @@ def _pack(rows: Any, panel: Any) -> None:
 @njit(error_model="numpy")
 def _halves(value: Any, n_limbs: Any) -> Any:
     """Return a value as low and high, or as it is."""
-    high = np.int32(np.int32(value + _HALF) >> _LOW_BITS) if n_limbs == 2 else np.int32(0)
+    high = (
+        np.int32(np.int32(value + _HALF) >> _LOW_BITS) if n_limbs == 2 else np.int32(0)
+    )
     return np.int32(value - np.int32(high << _LOW_BITS)), high
 
 
@@ -264,7 +323,9 @@ def pairs_of(integers: Any, n_limbs: Any) -> Any:
     # Rows end with what keeps them from the same place in a cache.
     out = np.zeros((n_limbs * tall, (n + 1) // 2 + _LANES), np.int32)
     for i in range(m):
-        row, low, high = integers[i], out[i], out[(n_limbs - 1) * tall + i]
+        row = integers[i]
+        low = out[i]
+        high = out[(n_limbs - 1) * tall + i]
         for k in range(n // 2):
             first, first_high = _halves(row[2 * k], n_limbs)
             second, second_high = _halves(row[2 * k + 1], n_limbs)
@@ -281,7 +342,8 @@ def pairs_of(integers: Any, n_limbs: Any) -> Any:
 def logits(weights: Any, rows: Any, scales: Any, offsets: Any) -> Any:
     """Return the logits of rows, shape (m, n); weights are `pairs_of` integers whose products stay below 2²⁴."""
     (n, d), m = rows.shape, len(scales)
-    panel, sums = np.zeros(((d + 1) // 2, _PANEL), np.int32), np.empty((len(weights), _PANEL), np.int32)
+    panel = np.zeros(((d + 1) // 2, _PANEL), np.int32)
+    sums = np.empty((len(weights), _PANEL), np.int32)
     tall = (m + _DOWN - 1) // _DOWN * _DOWN
     out = np.empty((m, n), np.float32)
     for start in range(0, n, _PANEL):
@@ -289,9 +351,15 @@ def logits(weights: Any, rows: Any, scales: Any, offsets: Any) -> Any:
         _pack(rows[start : start + width], panel)
         _multiply(weights, panel, sums)
         for c in range(m):
-            low, high, here = sums[c], sums[len(weights) - tall + c], out[c, start : start + width]
+            low = sums[c]
+            high = sums[len(weights) - tall + c]
+            here = out[c, start : start + width]
             for j in range(width):
-                product = low[j] if len(weights) == tall else np.int32(low[j] + np.int32(high[j] << _LOW_BITS))
+                product = (
+                    low[j]
+                    if len(weights) == tall
+                    else np.int32(low[j] + np.int32(high[j] << _LOW_BITS))
+                )
                 here[j] = np.float32(product) * scales[c] + offsets[c]
     return out
 
@@ -303,12 +371,14 @@ def products(steps: Any, rows: Any) -> Any:
     if n > MOST_ROWS:
         raise ValueError("products are of at most 16,384 rows")
     left = pairs_of(steps, 2)
-    panel, sums = np.zeros(((n + 1) // 2, _PANEL), np.int32), np.empty((len(left), _PANEL), np.int32)
+    panel = np.zeros(((n + 1) // 2, _PANEL), np.int32)
+    sums = np.empty((len(left), _PANEL), np.int32)
     out = np.empty((m, d), np.int64)
     for start in range(0, d, _PANEL):
         width = min(_PANEL, d - start)
         for k in range(n // 2):
-            first, second = rows[2 * k, start : start + width], rows[2 * k + 1, start : start + width]
+            first = rows[2 * k, start : start + width]
+            second = rows[2 * k + 1, start : start + width]
             here = panel[k, :width]
             for j in range(width):
                 here[j] = _pair(first[j], second[j])
@@ -317,7 +387,9 @@ def products(steps: Any, rows: Any) -> Any:
                 panel[n // 2, j] = _pair(rows[n - 1, start + j], 0)
         _multiply(left, panel, sums)
         for c in range(m):
-            low, high, there = sums[c], sums[len(left) // 2 + c], out[c, start : start + width]
+            low = sums[c]
+            high = sums[len(left) // 2 + c]
+            there = out[c, start : start + width]
             for j in range(width):
                 there[j] = np.int64(low[j]) + (np.int64(high[j]) << _LOW_BITS)
     return out
@@ -326,24 +398,30 @@ def products(steps: Any, rows: Any) -> Any:
 @compiled(_Int[:, ::1](_STEPS, _ROWS, _array(_Int, 1), _array(_Int, 1)))
 def person_squares(steps: Any, rows: Any, starts: Any, sizes: Any) -> Any:
     """Return N² and D of `joint` as high·2²⁰ + low, shape (n, 4), of persons of so many records from `starts` on."""
-    m, d = len(steps), rows.shape[1]
+    m = len(steps)
+    d = rows.shape[1]
     out = np.zeros((len(starts), 4), np.int64)
     residuals = np.empty((sizes.max(), m), np.int64)
     for person in range(len(starts)):
-        start, size = starts[person], sizes[person]
+        start = starts[person]
+        size = sizes[person]
         for c in range(m):
             for i in range(size):
                 residuals[i, c] = steps[c, start + i]
         for i in range(size):
-            one, row = residuals[i], rows[start + i]
+            one = residuals[i]
+            row = rows[start + i]
             for j in range(i + 1):
-                other, column = residuals[j], rows[start + j]
-                a, g = np.int64(0), np.int32(0)
+                other = residuals[j]
+                column = rows[start + j]
+                a = np.int64(0)
+                g = np.int32(0)
                 for c in range(m):
                     a += one[c] * other[c]
                 for k in range(d):
                     g += np.int32(np.int32(row[k]) * np.int32(column[k]))
-                high, low = (a >> 20) * np.int64(g), (a & 0xFFFFF) * np.int64(g)
+                high = (a >> 20) * np.int64(g)
+                low = (a & 0xFFFFF) * np.int64(g)
                 times = 1 if i == j else 2
                 out[person, 0] += times * high
                 out[person, 2] += times * low
@@ -376,7 +454,13 @@ def _add_rows(values: Any, size: Any) -> None:
 @compiled(
     types.int32[:, ::1](
         *(_LOGITS, _CODES, _array(_Float, 1), types.float32, types.boolean),
-        *(types.float32, types.float32, types.UniTuple(types.float32, 7), types.float32, types.int64),
+        *(
+            types.float32,
+            types.float32,
+            types.UniTuple(types.float32, 7),
+            types.float32,
+            types.int64,
+        ),
     )
 )
 def softmax_steps(
@@ -393,14 +477,20 @@ def softmax_steps(
 ) -> Any:
     """Return residuals (or 1/C - p) on the grid, shape (C, n), by the operations of `residuals` in their order.
 
-    So many records at a time that all stays in a core's first cache. Its numbers are arguments: code that was kept by
-    an earlier process would not notice that another module has changed them.
+    So many records at a time that all stays in a core's first cache. Its numbers are
+    arguments: code that was kept by an earlier process would not notice that another
+    module has changed them.
     """
     m, n = logits.shape
-    size, half = m * _PANEL, (m + 1) // 2 * _PANEL
-    r, powers, few = np.zeros(size, np.float32), np.empty(size, np.float32), np.empty(half, np.float32)
-    exponents, lane = powers.view(np.int32), np.zeros(_PANEL, np.float32)
-    squares, kept = np.empty(_PANEL), np.empty(_PANEL)
+    size = m * _PANEL
+    half = (m + 1) // 2 * _PANEL
+    r = np.zeros(size, np.float32)
+    powers = np.empty(size, np.float32)
+    few = np.empty(half, np.float32)
+    exponents = powers.view(np.int32)
+    lane = np.zeros(_PANEL, np.float32)
+    squares = np.empty(_PANEL)
+    kept = np.empty(_PANEL)
     out = np.empty((m, n), np.int32)
     for start in range(0, n, _PANEL):
         width = min(_PANEL, n - start)
@@ -410,7 +500,8 @@ def softmax_steps(
             for j in range(width):
                 lane[j] = max(lane[j], here[j])
         for c in range(m):
-            here, there = logits[c, start : start + width], r[c * _PANEL : (c + 1) * _PANEL]
+            here = logits[c, start : start + width]
+            there = r[c * _PANEL : (c + 1) * _PANEL]
             for j in range(width):
                 there[j] = here[j] - lane[j]
         for i in range(size):
@@ -455,31 +546,41 @@ def softmax_steps(
             for j in range(_PANEL):
                 there[j] = np.trunc(there[j] * lane[j])
                 squares[j] += np.float64(there[j]) * np.float64(there[j])
-        # The check that sensitivities rest on, of integers below 2⁵³. NaN does not pass.
+        # The check that sensitivities rest on, of integers below 2⁵³. NaN does not
+        # pass.
         kept[:] = 0
         for j in range(width):
             if codes[start + j] >= 0 and squares[j] <= squared_length:
                 kept[j] = weights[start + j]
         for c in range(m):
-            there, here = r[c * _PANEL : (c + 1) * _PANEL], out[c, start : start + width]
+            there = r[c * _PANEL : (c + 1) * _PANEL]
+            here = out[c, start : start + width]
             for j in range(width):
-                here[j] = np.int32(np.float64(there[j]) * kept[j] if kept[j] > 0 else 0.0)
+                here[j] = np.int32(
+                    np.float64(there[j]) * kept[j] if kept[j] > 0 else 0.0
+                )
     return out
 
 
-@compiled(types.int64[:, ::1](_ROWS, _CODES, _ROWS, types.int64, types.int32, types.int32))
-def clipped_sums(rows: Any, codes: Any, public: Any, n_classes: Any, low: Any, high: Any) -> Any:
+@compiled(
+    types.int64[:, ::1](_ROWS, _CODES, _ROWS, types.int64, types.int32, types.int32)
+)
+def clipped_sums(
+    rows: Any, codes: Any, public: Any, n_classes: Any, low: Any, high: Any
+) -> Any:
     """Sum ``clip(q·p, low, high) - low`` over the rows q of each class, for public rows p: shape (n_classes, m)."""
     (n, d), m, n_pairs = rows.shape, len(public), (rows.shape[1] + 1) // 2
     panels = np.zeros(((m + _PANEL - 1) // _PANEL, n_pairs, _PANEL), np.int32)
     for p in range(len(panels)):
         _pack(public[p * _PANEL : (p + 1) * _PANEL], panels[p])
-    left, sums = np.zeros((_TILE_ROWS, n_pairs + _LANES), np.int32), np.empty((_TILE_ROWS, _PANEL), np.int32)
+    left = np.zeros((_TILE_ROWS, n_pairs + _LANES), np.int32)
+    sums = np.empty((_TILE_ROWS, _PANEL), np.int32)
     out = np.zeros((n_classes, len(panels) * _PANEL), np.int64)
     for start in range(0, n, _TILE_ROWS):
         few = min(_TILE_ROWS, n - start)
         for i in range(few):
-            row, there = rows[start + i], left[i]
+            row = rows[start + i]
+            there = left[i]
             for k in range(d // 2):
                 there[k] = _pair(row[2 * k], row[2 * k + 1])
             if d % 2:
@@ -487,7 +588,8 @@ def clipped_sums(rows: Any, codes: Any, public: Any, n_classes: Any, low: Any, h
         for p in range(len(panels)):
             _multiply(left[: (few + _DOWN - 1) // _DOWN * _DOWN], panels[p], sums)
             for i in range(few):
-                here, total = sums[i], out[codes[start + i], p * _PANEL : (p + 1) * _PANEL]
+                here = sums[i]
+                total = out[codes[start + i], p * _PANEL : (p + 1) * _PANEL]
                 for j in range(_PANEL):
                     total[j] += np.int64(min(max(here[j], low), high)) - low
     return out[:, :m].copy()

@@ -1,15 +1,19 @@
 """What the records of a person add together, clipped as one record is.
 
-A person's records add Σ Rᵢ⊗qᵢ, with integer residuals of |Rᵢ| ≤ r = `RESOLUTION` and lattice rows of |qᵢ| ≤ s. The
-squared norm of that is N² = Σᵢⱼ (Rᵢ·Rⱼ)(qᵢ·qⱼ), an integer. Each of the m residuals becomes trunc(Rᵢ·w/2²⁰) with one
-integer w a person. Cutting off moves a residual by less than √C in C classes, so the new norm is at most
-N·w/2²⁰ + m·√C·s, and at most r·s if w/2²⁰ ≤ s·(r - m·√C)/N. By the triangle inequality w = ⌊2²⁰/m⌋ is valid, too,
-whatever the records are. Nothing follows from earlier asks, so every ask bounds what it adds by itself.
+A person's records add Σ Rᵢ⊗qᵢ, with integer residuals of |Rᵢ| ≤ r = `RESOLUTION` and
+lattice rows of |qᵢ| ≤ s. The squared norm of that is N² = Σᵢⱼ (Rᵢ·Rⱼ)(qᵢ·qⱼ), an
+integer. Each of the m residuals becomes trunc(Rᵢ·w/2²⁰) with one integer w a person.
+Cutting off moves a residual by less than √C in C classes, so the new norm is at most
+N·w/2²⁰ + m·√C·s, and at most r·s if w/2²⁰ ≤ s·(r - m·√C)/N. By the triangle inequality
+w = ⌊2²⁰/m⌋ is valid, too, whatever the records are. Nothing follows from earlier asks,
+so every ask bounds what it adds by itself.
 
-Below that limit w is free, and chosen for use: w/2²⁰ = D/N² at most, with D = Σᵢ |Rᵢ|²|qᵢ|². As N²/D is 1 for records
-that have nothing in common and m for equal ones, m records that say the same count as one, and others in full.
+Below that limit w is free, and chosen for use: w/2²⁰ = D/N² at most, with D = Σᵢ
+|Rᵢ|²|qᵢ|². As N²/D is 1 for records that have nothing in common and m for equal ones, m
+records that say the same count as one, and others in full.
 
-N² and D are exact in 64 bits: products Rᵢ·Rⱼ ≤ 2⁴⁰ are split at 2²⁰, and s² < 2²⁹ for the widest rows.
+N² and D are exact in 64 bits: products Rᵢ·Rⱼ ≤ 2⁴⁰ are split at 2²⁰, and s² < 2²⁹ for
+the widest rows.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ from dppl.kernel.lattice.lattice import Int8, Lattice
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 
-# Steps of the grid of residuals per unit of the clipping norm. Coarser grids would lose the many small probabilities of
-# other classes, which together are as large as the residuals of a class's own records.
+# Steps of the grid of residuals per unit of the clipping norm. Coarser grids would lose
+# the many small probabilities of other classes, which together are as large as the
+# residuals of a class's own records.
 RESOLUTION = 2**20
 # Steps of the grid of the weights of single records, per unit.
 WEIGHT_STEPS = 2**20
-# Up to so many records of a person Gram matrices are smaller than what they are of: m²·2²⁰·s² stays below 2⁶³ ...
+# Up to so many records of a person Gram matrices are smaller than what they are of:
+# m²·2²⁰·s² stays below 2⁶³ ...
 PAIRED = 128
 # ... and so many are summed first. Persons of more have equal weights.
 SUMMED = 2**14
@@ -41,7 +47,8 @@ SUMMED = 2**14
 _CAUTION = 1e-9
 # Rows that are collected at a time until their persons are complete.
 _COLLECTED_ROWS = 1 << 15
-_SPLIT, _LOW = 20, 2**20 - 1
+_SPLIT = 20
+_LOW = 2**20 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -51,7 +58,9 @@ class Persons:
     order: NDArray[np.intp]  # shape (n,); their positions among all records
     sizes: Int64  # shape (n_pieces,); how many records the person of each piece has
     ends: Int64  # shape (n_pieces,); where pieces of `order` end: a person, or a part of one with more than `SUMMED`
-    places: NDArray[np.intp]  # shape (n_records,); the place in `order` of each record, -1 of those that do not count
+    places: NDArray[
+        np.intp
+    ]  # shape (n_records,); the place in `order` of each record, -1 of those that do not count
 
     @classmethod
     def of(cls, counted: NDArray[np.bool_], numbers: NDArray[np.intp]) -> Persons:
@@ -64,15 +73,20 @@ class Persons:
         sizes = np.diff(starts, append=len(order))
         pieces = -(-sizes // SUMMED)
         within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        ends = np.repeat(starts, pieces) + np.minimum((within + 1) * SUMMED, np.repeat(sizes, pieces))
+        ends = np.repeat(starts, pieces) + np.minimum(
+            (within + 1) * SUMMED, np.repeat(sizes, pieces)
+        )
         return cls(order, np.repeat(sizes, pieces), ends, places)
 
     def blocks(self, blocks: Iterable[Int8], size: int) -> Iterator[tuple[int, Int8]]:
         """Yield rows in this order, about so many whole pieces of persons at a time, after the place of the first.
 
-        `blocks` come in the order of the records. Rows are held, a byte a number, until their persons are complete.
+        `blocks` come in the order of the records. Rows are held, a byte a number, until
+        their persons are complete.
         """
-        limits = self._cut(0, int(self.ends[-1]) if len(self.ends) else 0, _COLLECTED_ROWS)
+        limits = self._cut(
+            0, int(self.ends[-1]) if len(self.ends) else 0, _COLLECTED_ROWS
+        )
         missing = np.diff(limits)
         held: dict[int, Int8] = {}
         start = 0
@@ -83,15 +97,22 @@ class Persons:
             homes = np.searchsorted(limits, places[counted], "right") - 1
             in_turn = np.argsort(homes, kind="stable")
             begins = np.flatnonzero(np.diff(homes[in_turn], prepend=-1))
-            for home, turn in zip(homes[in_turn[begins]].tolist(), np.split(in_turn, begins[1:]), strict=False):
+            for home, turn in zip(
+                homes[in_turn[begins]].tolist(),
+                np.split(in_turn, begins[1:]),
+                strict=False,
+            ):
                 first, last = limits[home : home + 2].tolist()
                 if home not in held:
                     held[home] = np.empty((last - first, block.shape[1]), np.int8)
                 held[home][places[counted[turn]] - first] = block[counted[turn]]
                 missing[home] -= len(turn)
                 if not missing[home]:
-                    rows, cuts = held.pop(home), self._cut(first, last, size)
-                    for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+                    rows = held.pop(home)
+                    cuts = self._cut(first, last, size)
+                    for low, high in zip(
+                        cuts[:-1].tolist(), cuts[1:].tolist(), strict=True
+                    ):
                         yield low, rows[low - first : high - first]
 
     def _cut(self, first: int, last: int, size: int) -> Int64:
@@ -103,59 +124,99 @@ class Persons:
             limits.append(end if end > limits[-1] else int(self.ends[place]))
         return np.array(limits, np.int64)
 
-    def clipped(self, steps: Any, rows: Int8, first: int, lattice: Lattice, kernels: ModuleType | None) -> Any:
+    def clipped(
+        self,
+        steps: Any,
+        rows: Int8,
+        first: int,
+        lattice: Lattice,
+        kernels: ModuleType | None,
+    ) -> Any:
         """Return integer residuals, one column a row, of which each person's sum is no longer than one record's."""
         pieces = slice(*np.searchsorted(self.ends, [first, first + len(rows)], "right"))
-        sizes, ends = self.sizes[pieces], self.ends[pieces] - first
+        sizes = self.sizes[pieces]
+        ends = self.ends[pieces] - first
         lengths = np.diff(ends, prepend=0)
         weights = WEIGHT_STEPS // sizes
         steps = steps.astype(np.int32, order="C", copy=False) if kernels else steps
         for chosen, squares in _squares(steps, rows, ends, lengths, sizes, kernels):
-            joint, own = squares[0], squares[1]
-            room = lattice.scale * (1 - _CAUTION) * (RESOLUTION - sizes[chosen] * math.sqrt(len(steps)))
+            joint = squares[0]
+            own = squares[1]
+            room = (
+                lattice.scale
+                * (1 - _CAUTION)
+                * (RESOLUTION - sizes[chosen] * math.sqrt(len(steps)))
+            )
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.minimum(own / joint, room / np.sqrt(joint))
             share[joint == 0] = 1
-            weights[chosen] = np.maximum(weights[chosen], (WEIGHT_STEPS * np.minimum(share, 1)).astype(np.int64))
+            weights[chosen] = np.maximum(
+                weights[chosen], (WEIGHT_STEPS * np.minimum(share, 1)).astype(np.int64)
+            )
         # Products below 2⁵³ are exact, and the division is by a power of two.
         shares = np.repeat(weights / WEIGHT_STEPS, lengths)
         return kernels.shortened(steps, shares) if kernels else np.trunc(steps * shares)
 
 
 def _squares(
-    steps: Any, rows: Int8, ends: Int64, lengths: Int64, sizes: Int64, kernels: ModuleType | None
+    steps: Any,
+    rows: Int8,
+    ends: Int64,
+    lengths: Int64,
+    sizes: Int64,
+    kernels: ModuleType | None,
 ) -> Iterator[tuple[Any, Float]]:
     """Yield which persons, and their N² and D, shape (2, n): integers, rounded once to floats."""
     paired = np.flatnonzero((sizes > 1) & (sizes <= PAIRED))
     if kernels and len(paired):
-        exact = kernels.person_squares(steps, rows, ends[paired] - lengths[paired], lengths[paired])
+        exact = kernels.person_squares(
+            steps, rows, ends[paired] - lengths[paired], lengths[paired]
+        )
         yield paired, _joined(exact[:, :2].T, exact[:, 2:].T)
     elif len(paired):
         columns = np.ascontiguousarray(steps.T, np.float64)
         for m in np.unique(sizes[paired]).tolist():
             alike = paired[sizes[paired] == m]
             of_person = (ends[alike] - m)[:, None] + np.arange(m)
-            r, q = columns[of_person], rows[of_person].astype(np.float64)
+            r = columns[of_person]
+            q = rows[of_person].astype(np.float64)
             # Integers of at most 2⁴⁰ and s²: exact in any order.
             a, g = ((x @ x.transpose(0, 2, 1)).astype(np.int64) for x in (r, q))
-            high, low = (a >> _SPLIT) * g, (a & _LOW) * g
-            yield alike, _joined(*(np.array([x.sum(axis=(1, 2)), np.trace(x, axis1=1, axis2=2)]) for x in (high, low)))
+            high = (a >> _SPLIT) * g
+            low = (a & _LOW) * g
+            yield (
+                alike,
+                _joined(
+                    *(
+                        np.array([x.sum(axis=(1, 2)), np.trace(x, axis1=1, axis2=2)])
+                        for x in (high, low)
+                    )
+                ),
+            )
     for person in np.flatnonzero((sizes > PAIRED) & (sizes <= SUMMED)).tolist():
         own = slice(int(ends[person] - lengths[person]), int(ends[person]))
-        r, q = np.asarray(steps[:, own], np.float64), rows[own].astype(np.float64)
+        r = np.asarray(steps[:, own], np.float64)
+        q = rows[own].astype(np.float64)
         total = (r @ q).astype(np.int64)  # below 2⁴²
-        high, low = total >> _SPLIT, total & _LOW
+        high = total >> _SPLIT
+        low = total & _LOW
         joint = sum(
             int(part) << shift
-            for parts, shift in (((high * high), 2 * _SPLIT), (high * low, _SPLIT + 1), (low * low, 0))
+            for parts, shift in (
+                ((high * high), 2 * _SPLIT),
+                (high * low, _SPLIT + 1),
+                (low * low, 0),
+            )
             for part in parts.sum(axis=1).tolist()
         )
-        a, g = np.square(r).sum(axis=0).astype(np.int64), np.square(q).sum(axis=1).astype(np.int64)
+        a = np.square(r).sum(axis=0).astype(np.int64)
+        g = np.square(q).sum(axis=1).astype(np.int64)
         alone = (int(((a >> _SPLIT) * g).sum()) << _SPLIT) + int(((a & _LOW) * g).sum())
         yield [person], np.array([[joint], [alone]], np.float64)
 
 
 def _joined(high: Int64, low: Int64) -> Float:
     """Return high·2²⁰ + low, which is not negative, as floats."""
-    high, low = high + (low >> _SPLIT), low & _LOW
+    high = high + (low >> _SPLIT)
+    low = low & _LOW
     return high.astype(np.float64) * 2.0**_SPLIT + low.astype(np.float64)

@@ -1,8 +1,9 @@
 """Exact integer statistics of lattice rows: class sums, Gram matrices and the utilities of public rows.
 
-Lattice rows are small integers of norm at most s, so every dot product and every partial sum of one is an integer of
-magnitude at most s² (Cauchy-Schwarz). Below 2²⁴ such integers are exact in float32, whatever the order of summation: a
-plain BLAS product then *is* integer arithmetic.
+Lattice rows are small integers of norm at most s, so every dot product and every
+partial sum of one is an integer of magnitude at most s² (Cauchy-Schwarz). Below 2²⁴
+such integers are exact in float32, whatever the order of summation: a plain BLAS
+product then *is* integer arithmetic.
 """
 
 import math
@@ -23,9 +24,12 @@ Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
 _GRAM_ROWS = 2**24 // LARGEST**2  # 1040 products of two entries add up below 2²⁴
-# Products of so many private and public rows stay near a core and keep BLAS near its peak. No result depends on these
-# numbers.
-_TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024)}
+# Products of so many private and public rows stay near a core and keep BLAS near its
+# peak. No result depends on these numbers.
+_TILES: dict[type[Any], tuple[int, int]] = {
+    np.float32: (1024, 2048),
+    np.float64: (1024, 1024),
+}
 PUBLIC_ROWS = 2048
 # NumPy takes as long for so many multiplications as for mapping one number.
 _MULTIPLICATIONS_A_MAP = 400
@@ -35,14 +39,19 @@ _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53}
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
     """Sum rows by class exactly, shape (n_classes, dim), in blocks of at most 4096 lattice rows; code -1 skips one."""
-    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+    from scipy.sparse import (
+        csr_matrix,
+    )  # here, because reading a table needs none of it
 
     sums = np.zeros((n_classes, dim), np.int64)
     start = 0
     for block in blocks:
         part = codes[start : start + len(block)]
         members = np.flatnonzero(part >= 0)
-        indicator = csr_matrix((np.ones(len(members), np.float32), (part[members], members)), (n_classes, len(block)))
+        indicator = csr_matrix(
+            (np.ones(len(members), np.float32), (part[members], members)),
+            (n_classes, len(block)),
+        )
         sums += np.asarray(indicator @ block.astype(np.float32)).astype(np.int64)
         start += len(block)
     return sums
@@ -60,9 +69,12 @@ def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
     return total
 
 
-def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
+def gram_matrices(
+    blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int
+) -> Int64:
     """Return the Gram matrix Σ q·qᵀ of each class, exactly, shape (n_classes, dim, dim); blocks are of any length."""
-    grams, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
+    grams = np.zeros((n_classes, dim, dim), np.int64)
+    lock = Lock()
 
     def add(item: tuple[int, Int8]) -> None:
         start, block = item
@@ -98,19 +110,32 @@ class SimilarityClip:
 
 
 def utilities(
-    private: Sequence[Int8], public: Iterable[Int8], n_public: int, lattice: Lattice, clip: SimilarityClip
+    private: Sequence[Int8],
+    public: Iterable[Int8],
+    n_public: int,
+    lattice: Lattice,
+    clip: SimilarityClip,
 ) -> Int64:
     """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
 
-    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added. `private` holds
-    the lattice rows of each class, and `public` comes in blocks. Only the result grows with the number of public rows.
+    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when
+    rows are added. `private` holds the lattice rows of each class, and `public` comes
+    in blocks. Only the result grows with the number of public rows.
     """
     out = np.zeros((len(private), n_public), np.int64)
 
     def keep(start: int, block: Int8, few: Int64) -> None:
         out[:, start : start + len(block)] = few
 
-    each_utilities(np.concatenate(private), list(map(len, private)), public, n_public, lattice, clip, keep)
+    each_utilities(
+        np.concatenate(private),
+        list(map(len, private)),
+        public,
+        n_public,
+        lattice,
+        clip,
+        keep,
+    )
     return out
 
 
@@ -129,14 +154,25 @@ def each_utilities(
     largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
     if clip.touches_nothing(lattice):
         score = _LinearScore(private, ends, lattice, clip)
-    elif largest < 2**31 and (compiled := compiled_kernels(private.size * n_public // _MULTIPLICATIONS_A_MAP)):
+    elif largest < 2**31 and (
+        compiled := compiled_kernels(private.size * n_public // _MULTIPLICATIONS_A_MAP)
+    ):
         codes = np.repeat(np.arange(len(sizes)), sizes)
 
         def score(block: Int8) -> Int64:
-            return np.asarray(compiled.clipped_sums(private, codes, block, len(sizes), clip.low, clip.high))
+            return np.asarray(
+                compiled.clipped_sums(
+                    private, codes, block, len(sizes), clip.low, clip.high
+                )
+            )
 
     else:
-        score = _ClippedScore(private, ends, clip, np.float32 if lattice.squared_norm < 2**24 else np.float64)
+        score = _ClippedScore(
+            private,
+            ends,
+            clip,
+            np.float32 if lattice.squared_norm < 2**24 else np.float64,
+        )
 
     def scored(item: tuple[int, Int8]) -> None:
         start, block = item
@@ -149,22 +185,34 @@ def each_utilities(
 class _ClippedScore:
     """Utilities of a block of public rows by products, clipping and exact partial sums."""
 
-    def __init__(self, rows: Int8, ends: Int64, clip: SimilarityClip, dtype: type[Any]) -> None:
+    def __init__(
+        self, rows: Int8, ends: Int64, clip: SimilarityClip, dtype: type[Any]
+    ) -> None:
         self.dtype, (self.tile, self.width) = dtype, _TILES[dtype]
-        self.exact_rows = max(1, min(self.tile, _EXACT[dtype] // max(abs(clip.low), abs(clip.high), 1)))
-        self.rows, self.ends, self.clip = rows, ends.tolist(), clip
+        self.exact_rows = max(
+            1, min(self.tile, _EXACT[dtype] // max(abs(clip.low), abs(clip.high), 1))
+        )
+        self.rows = rows
+        self.ends = ends.tolist()
+        self.clip = clip
 
     def __call__(self, public: Int8) -> Int64:
         starts = range(0, max(1, len(public)), self.width)
-        return np.concatenate([self._tiled(public[start : start + self.width]) for start in starts], axis=1)
+        return np.concatenate(
+            [self._tiled(public[start : start + self.width]) for start in starts],
+            axis=1,
+        )
 
     def _tiled(self, public: Int8) -> Int64:
         out = np.zeros((len(self.ends), len(public)), np.int64)
-        low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
+        low = self.dtype(self.clip.low)
+        high = self.dtype(self.clip.high)
         columns = np.ascontiguousarray(public.T, self.dtype)
         ones = np.ones((1, self.exact_rows), self.dtype)
         # Memory that every tile uses again: new pages cost more than the arithmetic.
-        wide, product = (np.empty((self.tile, n), self.dtype) for n in (len(columns), len(public)))
+        wide, product = (
+            np.empty((self.tile, n), self.dtype) for n in (len(columns), len(public))
+        )
         for start in range(0, len(self.rows), self.tile):
             rows = self.rows[start : start + self.tile]
             wide[: len(rows)] = rows
@@ -191,12 +239,23 @@ class _ClippedScore:
 class _LinearScore:
     """Without clipping, the similarities of a class add up to one product with the sum of its rows."""
 
-    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
-        self.sums: Any = np.stack([rows[start:end].sum(axis=0, dtype=np.int64) for start, end in pairwise([0, *ends])])
+    def __init__(
+        self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip
+    ) -> None:
+        self.sums: Any = np.stack(
+            [
+                rows[start:end].sum(axis=0, dtype=np.int64)
+                for start, end in pairwise([0, *ends])
+            ]
+        )
         self.offsets = np.diff(ends, prepend=0)[:, None] * clip.low
-        # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are slow but right.
+        # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are
+        # slow but right.
         if len(rows) * lattice.squared_norm < 2**53:
             self.sums = self.sums.astype(np.float64)
 
     def __call__(self, public: Int8) -> Int64:
-        return np.asarray((self.sums @ public.astype(self.sums.dtype).T).astype(np.int64) - self.offsets)
+        return np.asarray(
+            (self.sums @ public.astype(self.sums.dtype).T).astype(np.int64)
+            - self.offsets
+        )

@@ -1,15 +1,17 @@
 """Exact sums of clipped gradients of the softmax loss of a linear layer.
 
-A record's gradient is the outer product of a residual (the one-hot label minus the predicted probabilities) with its
-lattice row. What a record adds depends on no other, to the last bit:
+A record's gradient is the outer product of a residual (the one-hot label minus the
+predicted probabilities) with its lattice row. What a record adds depends on no other,
+to the last bit:
 
-* Weights become integers so short that a product with a lattice row stays below 2²⁴, where float32 holds every integer:
-  the order in which BLAS adds does not show.
-* Everything between, softmax included, is additions, multiplications, divisions and roots of single numbers, which
-  IEEE 754 rounds in one way only, in an order that depends on the number of classes. A library's exponential may treat
-  the end of an array in another way than its middle, and differ between processors.
-* Residuals are clipped, put on a grid of integers and their norm is checked there. Sums over records are integers
-  below 2⁵³, which float64 holds exactly, and then int64.
+* Weights become integers so short that a product with a lattice row stays below 2²⁴,
+  where float32 holds every integer: the order in which BLAS adds does not show.
+* Everything between, softmax included, is additions, multiplications, divisions and
+  roots of single numbers, which IEEE 754 rounds in one way only, in an order that
+  depends on the number of classes. A library's exponential may treat the end of an
+  array in another way than its middle, and differ between processors.
+* Residuals are clipped, put on a grid of integers and their norm is checked there. Sums
+  over records are integers below 2⁵³, which float64 holds exactly, and then int64.
 """
 
 from __future__ import annotations
@@ -35,21 +37,25 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Blocks are cut so that their class by row arrays hold as many numbers as fit into a core's cache, but not into fewer
-# rows than pay for adding up their products. No result depends on either.
+# Blocks are cut so that their class by row arrays hold as many numbers as fit into a
+# core's cache, but not into fewer rows than pay for adding up their products. No result
+# depends on either.
 _BLOCK_NUMBERS = 1 << 18
 _LEAST_ROWS = 1024
 # Compiled, a few records at a time stay there, whatever the block.
 _COMPILED_ROWS = 1024
-# NumPy takes as long for the gradients of one class as for mapping a hundredth of the rows.
+# NumPy takes as long for the gradients of one class as for mapping a hundredth of the
+# rows.
 _CLASSES_A_MAP = 100
-# Rounding in float32 lengthens a residual by less than 2⁻¹⁶ of it; the check in integers does not rely on it.
+# Rounding in float32 lengthens a residual by less than 2⁻¹⁶ of it; the check in
+# integers does not rely on it.
 LENGTH = np.float32(RESOLUTION * (1 - 2.0**-16))
 # Beyond, logits could leave the range of float32.
 _LARGEST_WEIGHT = 2.0**90
 _CLIPS = 2.0**-20, 2.0**20
 _LARGEST_DIM = 300_000
-# Probabilities below 2⁻⁴⁰ of the largest are that; they are far below the grid and would be slow to square.
+# Probabilities below 2⁻⁴⁰ of the largest are that; they are far below the grid and
+# would be slow to square.
 SMALLEST_LOG2 = np.float32(-40)
 LOG2_E = np.float32(1 / math.log(2))
 # Taylor series of 2^f; for |f| ≤ 1/2 its remainder is below the rounding of float32.
@@ -62,14 +68,18 @@ NUMBERS = LOG2_E, SMALLEST_LOG2, EXP2, LENGTH, RESOLUTION**2
 class SoftmaxGradient:
     r"""Sum the clipped gradients of softmax regression over lattice rows, as exact integers.
 
-    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the
-    residual r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)),
-    the *descent* direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
+    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets,
+    their softmax is p, and the residual r = onehot(y) - p. The record adds the integer
+    matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)), the *descent* direction.
+    Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm
+    clip.
 
-    The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer product's norm is the product of
-    norms. \|R\|² ≤ RESOLUTION² is checked in integers for every record, with those that failed set to zero, and
-    \|q\|² ≤ s² is what a lattice row is. So `squared_sensitivity` bounds what adding or removing a record changes,
-    whatever weights, offsets and clip are, as long as they do not depend on it other than through released values.
+    The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer
+    product's norm is the product of norms. \|R\|² ≤ RESOLUTION² is checked in integers
+    for every record, with those that failed set to zero, and \|q\|² ≤ s² is what a
+    lattice row is. So `squared_sensitivity` bounds what adding or removing a record
+    changes, whatever weights, offsets and clip are, as long as they do not depend on it
+    other than through released values.
 
     >>> gradient = SoftmaxGradient(Lattice(4))
     >>> rows = gradient.lattice.transform([[1.0, 0.0, 0.0, 0.0]])
@@ -80,13 +90,17 @@ class SoftmaxGradient:
     """
 
     lattice: Lattice
-    # A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
-    # puts it into the offsets). 0 leaves it out.
+    # A constant coordinate, in lattice steps, that ends every row for the sum (not for
+    # the logits, where the caller puts it into the offsets). 0 leaves it out.
     bias: int = 0
 
     def __post_init__(self) -> None:
-        if self.lattice.dim > _LARGEST_DIM:  # integer weights of wider rows would be too coarse
-            raise ParameterError(f"gradients are for rows of up to 300,000 coordinates; got {self.lattice.dim}.")
+        if (
+            self.lattice.dim > _LARGEST_DIM
+        ):  # integer weights of wider rows would be too coarse
+            raise ParameterError(
+                f"gradients are for rows of up to 300,000 coordinates; got {self.lattice.dim}."
+            )
 
     @property
     def squared_sensitivity(self) -> Fraction:
@@ -111,12 +125,15 @@ class SoftmaxGradient:
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
-        Lattice rows come in blocks of any length, in the order of `codes`, where -1 skips a row. Weights are in units
-        of φ, and offsets are added to all logits. Residuals longer than `clip` are shortened to it (none is longer than
-        √2), and with `persons` the matrix of all records of a person to the longest of one record.
+        Lattice rows come in blocks of any length, in the order of `codes`, where -1
+        skips a row. Weights are in units of φ, and offsets are added to all logits.
+        Residuals longer than `clip` are shortened to it (none is longer than √2), and
+        with `persons` the matrix of all records of a person to the longest of one
+        record.
 
-        With `label_sets`, of shape (n, n_classes), the loss is the sum of the logistic losses of all classes, and a
-        residual is the set minus the probability of each class, up to √n_classes long before it is clipped.
+        With `label_sets`, of shape (n, n_classes), the loss is the sum of the logistic
+        losses of all classes, and a residual is the set minus the probability of each
+        class, up to √n_classes long before it is clipped.
         """
         check_clip(clip)
         layer = _IntegerLayer(weights, offsets, self.lattice, len(codes))
@@ -133,33 +150,50 @@ class SoftmaxGradient:
                 with _turns(logits.size):
                     steps = _on_grid(*_label_residuals(logits, label_sets[part]), clip)
             if persons is not None:
-                steps = persons.clipped(steps, block, start, self.lattice, layer.kernels)
+                steps = persons.clipped(
+                    steps, block, start, self.lattice, layer.kernels
+                )
             exact = layer.products(steps, block)
             if self.bias:
-                exact = np.column_stack([exact, self.bias * steps.sum(axis=1).astype(np.int64)])
+                exact = np.column_stack(
+                    [exact, self.bias * steps.sum(axis=1).astype(np.int64)]
+                )
             return exact
 
         total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
         rows = layer.block_rows
-        for exact in in_order(exact_sum, persons.blocks(blocks, rows) if persons else cut(blocks, rows)):
+        for exact in in_order(
+            exact_sum, persons.blocks(blocks, rows) if persons else cut(blocks, rows)
+        ):
             total += exact
         return total
 
     def count_long(
-        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        offsets: Float | None,
+        threshold: float,
     ) -> int:
         """Return the number of records whose residual, before clipping, is longer than `threshold`."""
         layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
 
         def count(item: tuple[int, Int8]) -> int:
             start, block = item
-            _, norms = _residuals(layer.logits(block), codes[start : start + len(block)])
+            _, norms = _residuals(
+                layer.logits(block), codes[start : start + len(block)]
+            )
             return int(np.count_nonzero(norms > np.float32(threshold)))
 
         return sum(in_order(count, cut(blocks, layer.block_rows)))
 
     def hits(
-        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        offsets: Float | None = None,
     ) -> NDArray[np.bool_]:
         """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
         layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
@@ -168,26 +202,39 @@ class SoftmaxGradient:
             start, block = item
             part = codes[start : start + len(block)]
             logits = layer.logits(block)
-            own = logits[part, np.arange(len(block))]  # of code -1 the last class, which counts for nothing
+            own = logits[
+                part, np.arange(len(block))
+            ]  # of code -1 the last class, which counts for nothing
             return np.asarray((part >= 0) & (own >= logits.max(axis=0)))
 
-        return np.concatenate([np.zeros(0, bool), *in_order(right, cut(blocks, layer.block_rows))])
+        return np.concatenate(
+            [np.zeros(0, bool), *in_order(right, cut(blocks, layer.block_rows))]
+        )
 
     def shortfalls(
-        self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Callable[[slice], Int64]
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        of_records: Callable[[slice], Int64],
     ) -> Int64:
         r"""Return the weighted sum over records of 1/C - p: how much less often than others each class is predicted.
 
-        A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
-        record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
-        integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
+        A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the
+        square of `longest_shortfall`. A record adds trunc(`RESOLUTION`·(1/C -
+        p)/`longest_shortfall`) times its weight, and the norm is checked in integers.
+        So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax
+        are.
         """
-        layer, longest = _IntegerLayer(weights, None, self.lattice, len(codes) // 2), longest_shortfall(len(weights))
+        layer = _IntegerLayer(weights, None, self.lattice, len(codes) // 2)
+        longest = longest_shortfall(len(weights))
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
             part = slice(start, start + len(block))
-            steps = layer.steps(block, codes[part], longest, of_records(part), shortfalls=True)
+            steps = layer.steps(
+                block, codes[part], longest, of_records(part), shortfalls=True
+            )
             return np.asarray(steps.sum(axis=1), np.int64)
 
         total = np.zeros(len(weights), np.int64)
@@ -196,21 +243,27 @@ class SoftmaxGradient:
         return total
 
 
-def curvature_sums(lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
+def curvature_sums(
+    lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weights: Float
+) -> Int64:
     """Sum the blocks on the diagonal of the softmax loss's Hessian, shape (n_classes, dim, dim), as exact integers.
 
-    A record adds w_c·q·qᵀ to the matrix of class c, as `SoftmaxCurvatures` of `dppl.kernel.queries` says. Divide by
-    `RESOLUTION` s² to get Hessians in units of φ.
+    A record adds w_c·q·qᵀ to the matrix of class c, as `SoftmaxCurvatures` of
+    `dppl.kernel.queries` says. Divide by `RESOLUTION` s² to get Hessians in units of φ.
     """
     layer = _IntegerLayer(weights, None, lattice)
     n_classes, dim = weights.shape
-    total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
+    total = np.zeros((n_classes, dim, dim), np.int64)
+    lock = Lock()
 
     def add(item: tuple[int, Int8]) -> None:
         start, block = item
-        # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
+        # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them
+        # exactly.
         wide = block.astype(np.float64)
-        residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
+        residuals, _ = _residuals(
+            layer.logits(block), codes[start : start + len(block)]
+        )
         for code, steps in enumerate(_curvatures_on_grid(residuals)):
             products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
             with lock:
@@ -232,7 +285,8 @@ def label_shortfalls(
 ) -> Int64:
     """Sum each record's label set minus the probabilities of its classes, shape (n_classes,), clipped and weighted.
 
-    Divide by `RESOLUTION` and multiply by clip. A record adds at most `RESOLUTION`, as a residual of `SoftmaxGradient`.
+    Divide by `RESOLUTION` and multiply by clip. A record adds at most `RESOLUTION`, as
+    a residual of `SoftmaxGradient`.
     """
     check_clip(clip)
     layer = _IntegerLayer(weights, offsets, lattice)
@@ -242,7 +296,9 @@ def label_shortfalls(
         start, block = item
         part = slice(start, start + len(block))
         residuals = _label_residuals(layer.logits(block), label_sets[part])
-        return np.asarray(_on_grid(*residuals, clip, of_records(part)).sum(axis=1), np.int64)
+        return np.asarray(
+            _on_grid(*residuals, clip, of_records(part)).sum(axis=1), np.int64
+        )
 
     for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
         total += exact
@@ -266,12 +322,23 @@ class _IntegerLayer:
     What follows is computed by NumPy, or compiled, with the same bits.
     """
 
-    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice, n_records: int = 0) -> None:
+    def __init__(
+        self,
+        weights: Float,
+        offsets: Float | None,
+        lattice: Lattice,
+        n_records: int = 0,
+    ) -> None:
         offsets = np.zeros(len(weights)) if offsets is None else offsets
-        if not all((np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)):  # NaN is not either
-            raise ParameterError("weights and offsets must be finite and at most 2**90; these steps diverge.")
+        if not all(
+            (np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)
+        ):  # NaN is not either
+            raise ParameterError(
+                "weights and offsets must be finite and at most 2**90; these steps diverge."
+            )
         norms = np.sqrt(np.square(weights).sum(axis=1))
-        # Rounding moves a coordinate by at most 1/2, so a vector by √dim/2; |q·w| ≤ s·‖w‖ stays below 2²⁴.
+        # Rounding moves a coordinate by at most 1/2, so a vector by √dim/2; |q·w| ≤
+        # s·‖w‖ stays below 2²⁴.
         longest = 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
         steps = longest / np.where(norms > 0, norms, 1.0)
         self.weights = np.rint(weights * steps[:, None]).astype(np.float32)
@@ -282,32 +349,50 @@ class _IntegerLayer:
         if self.kernels:
             self.block_rows = _COMPILED_ROWS
             n_limbs = 1 if np.abs(self.weights).max() < 2**15 else 2
-            self._pairs = self.kernels.pairs_of(self.weights.astype(np.int32, order="C"), n_limbs)
+            self._pairs = self.kernels.pairs_of(
+                self.weights.astype(np.int32, order="C"), n_limbs
+            )
 
     def logits(self, rows: Int8) -> Float32:
         """Return logits of shape (n_classes, n)."""
         if self.kernels:
-            return np.asarray(self.kernels.logits(self._pairs, rows, self.scales, self.offsets))
+            return np.asarray(
+                self.kernels.logits(self._pairs, rows, self.scales, self.offsets)
+            )
         products = self.weights @ rows.astype(np.float32).T
         products *= self.scales[:, None]
         products += self.offsets[:, None]
         return products
 
     def steps(
-        self, rows: Int8, codes: Codes, clip: float, of_records: Int64 | None, *, shortfalls: bool = False
+        self,
+        rows: Int8,
+        codes: Codes,
+        clip: float,
+        of_records: Int64 | None,
+        *,
+        shortfalls: bool = False,
     ) -> Any:
         """Return the residuals of softmax (or 1/C - p) as integers on the grid, shape (n_classes, n)."""
         logits = self.logits(rows)
         if self.kernels:
-            weights = np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
-            return self.kernels.softmax_steps(logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS)
+            weights = (
+                np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
+            )
+            return self.kernels.softmax_steps(
+                logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS
+            )
         with _turns(logits.size):
-            return _on_grid(*_residuals(logits, codes, shortfalls=shortfalls), clip, of_records)
+            return _on_grid(
+                *_residuals(logits, codes, shortfalls=shortfalls), clip, of_records
+            )
 
     def products(self, steps: Any, rows: Int8) -> Int64:
         """Return ``steps @ rows``, exactly."""
         if self.kernels:
-            return np.asarray(self.kernels.products(steps.astype(np.int32, copy=False), rows))
+            return np.asarray(
+                self.kernels.products(steps.astype(np.int32, copy=False), rows)
+            )
         # Integers below 2⁵³: exact in any order.
         return np.asarray((steps @ rows.astype(np.float64)).astype(np.int64))
 
@@ -316,7 +401,9 @@ def _turns(numbers: int) -> AbstractContextManager[Any]:
     return small_steps if numbers <= _BLOCK_NUMBERS else nullcontext()
 
 
-def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tuple[Float32, Float32]:
+def _residuals(
+    logits: Float32, codes: Codes, *, shortfalls: bool = False
+) -> tuple[Float32, Float32]:
     """Return residuals (or 1/C - p), of shape (n_classes, n), over the logits, and their norms."""
     logits -= logits.max(axis=0)
     r = _exp(logits)
@@ -331,7 +418,9 @@ def _residuals(logits: Float32, codes: Codes, *, shortfalls: bool = False) -> tu
     return r, np.sqrt(_sum_of_rows(np.square(r)))
 
 
-def _label_residuals(logits: Float32, label_sets: NDArray[np.bool_]) -> tuple[Float32, Float32]:
+def _label_residuals(
+    logits: Float32, label_sets: NDArray[np.bool_]
+) -> tuple[Float32, Float32]:
     """Return label sets minus the logistic function of logits, of shape (n_classes, n), and their norms."""
     positive = logits > 0
     r = _exp(-np.abs(logits))
@@ -343,11 +432,14 @@ def _label_residuals(logits: Float32, label_sets: NDArray[np.bool_]) -> tuple[Fl
     return r, np.sqrt(_sum_of_rows(np.square(r)))
 
 
-def _on_grid(columns: Float32, norms: Float32, clip: float, of_records: Int64 | None = None) -> Float:
+def _on_grid(
+    columns: Float32, norms: Float32, clip: float, of_records: Int64 | None = None
+) -> Float:
     """Return integers of squared norm at most RESOLUTION², one column a record, over the columns; perhaps weighted."""
     columns *= LENGTH / np.maximum(norms, np.float32(clip))
     steps = np.trunc(columns, out=columns).astype(np.float64)
-    # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order; NaN is set to zero, too.
+    # The check that sensitivities rest on. Integers below 2⁵³ are exact in any order;
+    # NaN is set to zero, too.
     steps[:, ~(np.einsum("ij,ij->j", steps, steps) <= RESOLUTION**2)] = 0
     if of_records is not None:
         # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
@@ -360,7 +452,9 @@ def _curvatures_on_grid(residuals: Float32) -> Float:
     """Return integers w of 27·‖w‖² ≤ 4·RESOLUTION², one column a record; a residual is p or 1 - p, up to its sign."""
     p = np.abs(residuals)
     steps: Float = np.trunc(p * (1 - p) * LENGTH).astype(np.float64)
-    steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = 0  # as in `_on_grid`
+    steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = (
+        0  # as in `_on_grid`
+    )
     return steps
 
 

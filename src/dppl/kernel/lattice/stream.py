@@ -1,8 +1,9 @@
 """Rows in blocks: how arrays, memory maps, tables and torch tensors are read, and work on them, a block a core.
 
-Rows may not fit into memory, so they are read, and read again, in blocks. How many cores work on blocks never shows in
-a result. There are as many workers as BLAS may have threads: `threadpoolctl.threadpool_limits` and the environment
-(such as `OMP_NUM_THREADS`) set both, as they do for scikit-learn.
+Rows may not fit into memory, so they are read, and read again, in blocks. How many
+cores work on blocks never shows in a result. There are as many workers as BLAS may have
+threads: `threadpoolctl.threadpool_limits` and the environment (such as
+`OMP_NUM_THREADS`) set both, as they do for scikit-learn.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ class RowTable(Protocol):
 # Rows a block; no result depends on it.
 BLOCK_ROWS = 4096
 _TAKE_ROWS = 8192
-# Numbers to map before numba is imported, which takes more than a second, as NumPy would for half of them. Rows of a
-# pass count twice: when it starts, and when each is mapped.
+# Numbers to map before numba is imported, which takes more than a second, as NumPy
+# would for half of them. Rows of a pass count twice: when it starts, and when each is
+# mapped.
 _WORTH_NUMBA = 1 << 28
-_numbers, _importing = 0, Lock()
+_numbers = 0
+_importing = Lock()
 _NUMPY_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 # The memory that a container may use.
@@ -75,7 +78,8 @@ def _room() -> int:
     return max(1 << 30, memory // (2 * (os.cpu_count() or 1)))
 
 
-# Lattice rows of tables that a process keeps, a byte a number: as many as leave room where each core has a process.
+# Lattice rows of tables that a process keeps, a byte a number: as many as leave room
+# where each core has a process.
 CACHE_BYTES = _room()
 
 
@@ -85,26 +89,40 @@ def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
         for start in range(0, len(source), size):
             yield source[start : start + size]
         return
-    rows, dtypes = 0, set()
+    rows = 0
+    dtypes = set()
     for block in source.blocks(size):
         rows += len(block)
         dtypes.add(block.dtype)
-        if block.shape[1:] != source.shape[1:] or rows > source.shape[0] or len(dtypes) > 1:
+        if (
+            block.shape[1:] != source.shape[1:]
+            or rows > source.shape[0]
+            or len(dtypes) > 1
+        ):
             break
         # Larger blocks than asked for would leave the range in which sums are exact.
         for start in range(0, len(block), size):
             yield block[start : start + size]
-    if rows != source.shape[0] or len(dtypes) > 1 or (rows and block.shape[1:] != source.shape[1:]):
-        raise InputError("a table must yield as many rows as its shape says, of one width and one dtype; it does not.")
+    if (
+        rows != source.shape[0]
+        or len(dtypes) > 1
+        or (rows and block.shape[1:] != source.shape[1:])
+    ):
+        raise InputError(
+            "a table must yield as many rows as its shape says, of one width and one dtype; it does not."
+        )
 
 
 def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table."""
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
-    parts, places, end = [], [], 0
+    parts = []
+    places = []
+    end = 0
     for fragment in source.fragments() if hasattr(source, "fragments") else (source,):
-        start, end = end, end + fragment.shape[0]
+        start = end
+        end = end + fragment.shape[0]
         if not ((indices >= start) & (indices < end)).any():
             continue  # the file stays closed
         for block in iter_blocks(fragment, _TAKE_ROWS):
@@ -127,8 +145,12 @@ def as_numpy(array: Any) -> NDArray[Any]:
     if isinstance(array, np.ndarray):
         return array
     if str(array.layout) != "torch.strided" or array.device.type == "meta":
-        raise InputError(f"tensors must be dense and hold values; got {array.layout} on {array.device}.")
-    return np.asarray((array.float() if _is_foreign(array) else array).numpy(force=True))
+        raise InputError(
+            f"tensors must be dense and hold values; got {array.layout} on {array.device}."
+        )
+    return np.asarray(
+        (array.float() if _is_foreign(array) else array).numpy(force=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -155,7 +177,10 @@ class TensorRows:
 
     def shares_memory(self, other: TensorRows) -> bool:
         """Whether two tensors are views of one storage."""
-        return bool(self.tensor.untyped_storage().data_ptr() == other.tensor.untyped_storage().data_ptr())
+        return bool(
+            self.tensor.untyped_storage().data_ptr()
+            == other.tensor.untyped_storage().data_ptr()
+        )
 
 
 def _is_foreign(tensor: Any) -> bool:
@@ -165,18 +190,23 @@ def _is_foreign(tensor: Any) -> bool:
 class LatticeRows:
     """The lattice rows of a source in blocks, for any number of passes.
 
-    Of an array in memory all are `kept`, a byte a number. A table or memory map may be larger than memory:
-    `CACHE_BYTES` of its lattice rows are kept, and what follows is read and mapped on every pass.
+    Of an array in memory all are `kept`, a byte a number. A table or memory map may be
+    larger than memory: `CACHE_BYTES` of its lattice rows are kept, and what follows is
+    read and mapped on every pass.
     """
 
-    def __init__(self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = ()) -> None:
-        self.lattice, self._source = lattice, source
+    def __init__(
+        self, lattice: Lattice, source: RowSource, kept: Sequence[Int8] = ()
+    ) -> None:
+        self.lattice = lattice
+        self._source = source
         self._cache = list(kept)
         self._n_cached = sum(map(len, kept))
 
     def __iter__(self) -> Iterator[Int8]:
         yield from self._cache
-        done, end = self._n_cached, 0
+        done = self._n_cached
+        end = 0
         if done == self._source.shape[0]:
             return
         self.lattice.announce(self._source.shape[0] - done)
@@ -201,12 +231,14 @@ def _blas() -> ThreadpoolController:
 class _OneThreadEach:
     """Keeps BLAS to one thread while anybody works on blocks: overlapping fits must not undo each other's limit.
 
-    Whole fits are inside: products of floats by several threads add in another order, and after one BLAS keeps its
-    threads busy for a while, which then compete with those that work on blocks.
+    Whole fits are inside: products of floats by several threads add in another order,
+    and after one BLAS keeps its threads busy for a while, which then compete with those
+    that work on blocks.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
+        self._lock = Lock()
+        self._inside = 0
 
     def n_threads(self) -> int:
         """Return how many threads BLAS may have outside."""
@@ -228,20 +260,31 @@ class _OneThreadEach:
 
 
 one_thread_each = _OneThreadEach()
-# For work in many short operations. Each gives up Python's lock and asks for it back, and threads that pass it around
-# take longer than one alone; two of them, while others are at longer work, do not.
+# For work in many short operations. Each gives up Python's lock and asks for it back,
+# and threads that pass it around take longer than one alone; two of them, while others
+# are at longer work, do not.
 small_steps = BoundedSemaphore(2)
 
 
 def _threads_of_blas() -> int:
-    limits = [int(library.num_threads) for library in _blas().lib_controllers if library.num_threads]
+    limits = [
+        int(library.num_threads)
+        for library in _blas().lib_controllers
+        if library.num_threads
+    ]
     if limits:
         return max(limits)
     # A BLAS that threadpoolctl does not know, such as Apple's.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
 
 
-def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def in_order(
+    compute: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
     """Yield what `compute` makes of each item, in their order, with a few computed ahead on other cores."""
     n_threads = one_thread_each.n_threads()
     if n_threads == 1:
@@ -252,7 +295,8 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         for item in items:
             if len(running) > n_threads:
                 yield running.popleft().result()
-            # In a copy of the context of this thread, in which NumPy keeps what it may warn of.
+            # In a copy of the context of this thread, in which NumPy keeps what it may
+            # warn of.
             running.append(pool.submit(copy_context().run, compute, item))
         while running:
             yield running.popleft().result()
@@ -261,7 +305,8 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
 def compiled_kernels(numbers: int) -> ModuleType | None:
     """Return `dppl.kernel.lattice.compiled`, or None where numba is missing or has not yet paid off for a process.
 
-    `numbers` is how many numbers come next, times how often NumPy would go over them compared with a plain map.
+    `numbers` is how many numbers come next, times how often NumPy would go over them
+    compared with a plain map.
     """
     global _numbers
     _numbers += numbers
@@ -271,7 +316,10 @@ def compiled_kernels(numbers: int) -> ModuleType | None:
 @cache
 def _import_compiled() -> ModuleType | None:
     try:
-        with _importing, warnings.catch_warnings():  # two at once would leave their filters to the process
+        with (
+            _importing,
+            warnings.catch_warnings(),
+        ):  # two at once would leave their filters to the process
             warnings.simplefilter("ignore")
             module = import_module("dppl.kernel.lattice.compiled")
     except Exception:  # a missing, damaged or too old numba: there is another way
@@ -279,7 +327,9 @@ def _import_compiled() -> ModuleType | None:
     return None if module.config.DISABLE_JIT else module
 
 
-def cut(blocks: Iterable[NDArray[Any]], rows: int | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
+def cut(
+    blocks: Iterable[NDArray[Any]], rows: int | None = None
+) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield each block, cut to so many rows, after the position of its first row."""
     start = 0
     for block in blocks:

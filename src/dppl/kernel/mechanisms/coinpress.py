@@ -21,9 +21,14 @@ from dppl.kernel.privacy.accounting import cost_of_gaussian, root_below
 
 Float = NDArray[np.float64]
 
-# DPPL-v1 section 4.1 spends less on the early steps than Biswas et al., who split 1/8, 1/8, 3/4.
-COINPRESS_SPLITS = {"dppl": (5 / 64, 7 / 64, 52 / 64), "original": (1 / 8, 1 / 8, 3 / 4)}
-# Coordinates and radii are kept where float64 holds squared norms exactly; at tiny budgets they would run away.
+# DPPL-v1 section 4.1 spends less on the early steps than Biswas et al., who split 1/8,
+# 1/8, 3/4.
+COINPRESS_SPLITS = {
+    "dppl": (5 / 64, 7 / 64, 52 / 64),
+    "original": (1 / 8, 1 / 8, 3 / 4),
+}
+# Coordinates and radii are kept where float64 holds squared norms exactly; at tiny
+# budgets they would run away.
 _EXACT = 2.0**52
 _BLOCK = 1024
 
@@ -32,14 +37,17 @@ _BLOCK = 1024
 class CoinPress:
     """Mean of lattice rows by steps of clipping around the last estimate and adding noise.
 
-    One unit is the standard deviation of a coordinate when rows have norm √dim: 127/4 lattice steps. In these units
-    CoinPress (Biswas, Dong, Kamath, Ullman 2020, arXiv:2006.06618, Algorithms 1 and 2; DPPL-v1, section 4.1 and A.4)
-    presumes data of about unit variance. The mean is sought first within √dim of the origin, where all rows lie.
+    One unit is the standard deviation of a coordinate when rows have norm √dim: 127/4
+    lattice steps. In these units CoinPress (Biswas, Dong, Kamath, Ullman 2020,
+    arXiv:2006.06618, Algorithms 1 and 2; DPPL-v1, section 4.1 and A.4) presumes data of
+    about unit variance. The mean is sought first within √dim of the origin, where all
+    rows lie.
 
-    **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are
-    public, as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii
-    and centres depend on earlier releases only, so the squares of the steps' mu add up to at most mu² (Dong, Roth, Su
-    2022, arXiv:1905.02383v3, Corollary 3.3).
+    **Privacy.** Unit: one record. Relation: one record replaced by another of the same
+    class; the class sizes are public, as published. In each step rows lie within R of
+    the current centre, so their sum moves by at most 2R. Radii and centres depend on
+    earlier releases only, so the squares of the steps' mu add up to at most mu² (Dong,
+    Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3).
     """
 
     mu: float  # of all steps together
@@ -47,23 +55,36 @@ class CoinPress:
     split: tuple[float, ...] = COINPRESS_SPLITS["dppl"]
 
     def __post_init__(self) -> None:
-        _validate.positive(mu=self.mu, **{f"split[{i}]": share for i, share in enumerate(self.split)})
+        _validate.positive(
+            mu=self.mu, **{f"split[{i}]": share for i, share in enumerate(self.split)}
+        )
         if not self.split or sum(map(Fraction, self.split)) > 1:
-            raise ParameterError(f"split must hold shares that sum to at most 1; got {self.split!r}.")
+            raise ParameterError(
+                f"split must hold shares that sum to at most 1; got {self.split!r}."
+            )
 
     @classmethod
-    def within(cls, budget: Budget, lattice: Lattice, split: tuple[float, ...]) -> CoinPress:
+    def within(
+        cls, budget: Budget, lattice: Lattice, split: tuple[float, ...]
+    ) -> CoinPress:
         """Return the estimator that spends what `budget` allows, whose noise fits whatever the class size."""
         mechanism = cls(budget.gaussian_allowance().mu, split)
-        mechanism.radii(1, lattice)  # no class needs more noise, so what is too much is refused here
+        mechanism.radii(
+            1, lattice
+        )  # no class needs more noise, so what is too much is refused here
         return mechanism
 
-    def release(self, rows: NDArray[np.int8], lattice: Lattice, source: Randomness) -> Float:
+    def release(
+        self, rows: NDArray[np.int8], lattice: Lattice, source: Randomness
+    ) -> Float:
         """Return the private mean of one class's lattice rows, whose number is public, in units of φ."""
-        size, mean = max(len(rows), 1), np.zeros(lattice.dim)
+        size = max(len(rows), 1)
+        mean = np.zeros(lattice.dim)
         for bound, noise, _ in self._steps(size, lattice):
             center = _exact_center(mean)
-            mean = center + noise.release(_clipped_sum(rows, center, bound), source) / size
+            mean = (
+                center + noise.release(_clipped_sum(rows, center, bound), source) / size
+            )
         return mean / lattice.scale
 
     def radii(self, size: int, lattice: Lattice) -> list[float]:
@@ -72,7 +93,10 @@ class CoinPress:
         >>> [round(radius, 2) for radius in CoinPress(2**0.5).radii(1000, Lattice(16))]
         [4.0, 0.4, 0.28, 0.22]
         """
-        return [math.sqrt(lattice.dim), *(radius for _, _, radius in self._steps(max(size, 1), lattice))]
+        return [
+            math.sqrt(lattice.dim),
+            *(radius for _, _, radius in self._steps(max(size, 1), lattice)),
+        ]
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
@@ -85,10 +109,15 @@ class CoinPress:
             cost=cost_of_gaussian(Fraction(self.mu) ** 2),
         )
 
-    def _steps(self, size: int, lattice: Lattice) -> Iterator[tuple[Fraction, RoundedGaussian, float]]:
+    def _steps(
+        self, size: int, lattice: Lattice
+    ) -> Iterator[tuple[Fraction, RoundedGaussian, float]]:
         """Yield the squared norm to which differences from the centre are clipped, their noise, and the new radius."""
-        unit, radius, log = lattice.scale / math.sqrt(lattice.dim), math.sqrt(lattice.dim), math.log(100)
-        # The norm of a standard normal vector is below this with probability 0.99 (Laurent, Massart 2000, Lemma 1).
+        unit = lattice.scale / math.sqrt(lattice.dim)
+        radius = math.sqrt(lattice.dim)
+        log = math.log(100)
+        # The norm of a standard normal vector is below this with probability 0.99
+        # (Laurent, Massart 2000, Lemma 1).
         tail = math.sqrt(lattice.dim + 2 * math.sqrt(lattice.dim * log) + 2 * log)
         for share in self.split:
             bound = Fraction(math.floor(min(((radius + tail) * unit) ** 2, _EXACT)))
@@ -99,7 +128,9 @@ class CoinPress:
             yield bound, noise, radius
 
 
-def _clipped_sum(rows: NDArray[np.int8], center: Float, bound: Fraction) -> NDArray[np.int64]:
+def _clipped_sum(
+    rows: NDArray[np.int8], center: Float, bound: Fraction
+) -> NDArray[np.int64]:
     """Sum the rows' differences from the centre, each clipped to squared norm `bound` and rounded."""
     total = np.zeros(rows.shape[1], np.int64)
     for start in range(0, len(rows), _BLOCK):

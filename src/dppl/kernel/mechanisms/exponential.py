@@ -23,21 +23,26 @@ from dppl.kernel.privacy.accounting import cost_of_selection
 Int64 = NDArray[np.int64]
 
 _ENVELOPE_BITS = 40
-# Relative head room of the integer envelope over float weights; float errors stay below 2⁻³⁰ of a weight.
+# Relative head room of the integer envelope over float weights; float errors stay below
+# 2⁻³⁰ of a weight.
 _HEAD_ROOM = 1 + 2.0**-20
-# Weights differ within a bin by this factor at most, in logarithm; so many proposals out of e are turned down.
+# Weights differ within a bin by this factor at most, in logarithm; so many proposals
+# out of e are turned down.
 _BIN_WIDTH = Fraction(1, 2)
-# Bins are counted separately until all sets of this many candidates weigh less than the best set, by a logarithm to
-# spare.
-_MANY, _SPARE = 2**32, 7
+# Bins are counted separately until all sets of this many candidates weigh less than the
+# best set, by a logarithm to spare.
+_MANY = 2**32
+_SPARE = 7
 _ANY = 2**62
 # Stands for a best candidate where there are too few; no utility is as low.
 NONE = -(2**62)
 
-# For each part of a pool that must be looked at again and each class that looks there, the bins of what is sought.
+# For each part of a pool that must be looked at again and each class that looks there,
+# the bins of what is sought.
 Requests: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
-# Yields, for these, the class, the part, utilities of candidates of the part, at least of those that `is_sought` tells,
-# and their positions in the pool; entries of one class and part in the order of positions.
+# Yields, for these, the class, the part, utilities of candidates of the part, at least
+# of those that `is_sought` tells, and their positions in the pool; entries of one class
+# and part in the order of positions.
 Look: TypeAlias = Callable[[Requests], Iterable[tuple[int, int, Int64, Int64]]]
 
 
@@ -45,32 +50,39 @@ Look: TypeAlias = Callable[[Requests], Iterable[tuple[int, int, Int64, Int64]]]
 class Tally:
     """How many of some candidates lie in each bin, for several classes, each with its own utilities.
 
-    A tally is a function of the utilities alone. Merging tallies in any order and grouping gives the tally of all their
-    candidates, as integers; no randomness and no float enters one. So parts of a pool may be tallied in any process,
-    and whoever draws merges them.
+    A tally is a function of the utilities alone. Merging tallies in any order and
+    grouping gives the tally of all their candidates, as integers; no randomness and no
+    float enters one. So parts of a pool may be tallied in any process, and whoever
+    draws merges them.
 
-    A bin is an interval of utilities with a number; better candidates have higher ones. Bins far below the `size`-th
-    best are counted together: they are below the window of any larger set of candidates too, whose `size`-th best is
-    no worse. This is why a merge forgets nothing that the tally of the whole set holds.
+    A bin is an interval of utilities with a number; better candidates have higher ones.
+    Bins far below the `size`-th best are counted together: they are below the window of
+    any larger set of candidates too, whose `size`-th best is no worse. This is why a
+    merge forgets nothing that the tally of the whole set holds.
     """
 
     n: int  # of candidates, the same for all classes
-    # Shape (n_classes, size). The bins of the best candidates, in descending order, filled up with `NONE`.
+    # Shape (n_classes, size). The bins of the best candidates, in descending order,
+    # filled up with `NONE`.
     best: Int64
-    # Shape (n_classes, width + 1). How many candidates lie i bins below the last of `best`, and in the last column all
-    # that lie further down. Candidates above it are all in `best`.
+    # Shape (n_classes, width + 1). How many candidates lie i bins below the last of
+    # `best`, and in the last column all that lie further down. Candidates above it are
+    # all in `best`.
     counts: NDArray[np.unsignedinteger]
 
     @classmethod
     def of(cls, bins: Int64, size: int, width: int) -> Tally:
         """Count candidates, whose bins have the shape (n_classes, n)."""
         best = _best(bins, size)
-        # Candidates above the last of the best go to a separate column, which is dropped.
+        # Candidates above the last of the best go to a separate column, which is
+        # dropped.
         depths = best[:, -1:] - bins
         np.clip(depths, -1, width, out=depths)
         depths += 1
         counts = _count(depths, width + 2)[:, 1:]
-        return cls(bins.shape[1], best, counts.astype(np.min_scalar_type(bins.shape[1])))
+        return cls(
+            bins.shape[1], best, counts.astype(np.min_scalar_type(bins.shape[1]))
+        )
 
     @classmethod
     def merged(cls, tallies: Iterable[Tally]) -> Tally:
@@ -79,20 +91,26 @@ class Tally:
         width = whole.counts.shape[1] - 1
         for other in others:
             best = _best(np.hstack([whole.best, other.best]), whole.best.shape[1])
-            counts, n = whole._below(best, width) + other._below(best, width), whole.n + other.n
+            counts = whole._below(best, width) + other._below(best, width)
+            n = whole.n + other.n
             whole = cls(n, best, counts.astype(np.min_scalar_type(n)))
         return whole
 
     def _below(self, best: Int64, width: int) -> Int64:
         """Count the candidates by how far they lie below the last of other, better bins."""
         last = best[:, -1:]
-        # Of candidates without a number, in the last column, it is known that they lie below that window as well.
+        # Of candidates without a number, in the last column, it is known that they lie
+        # below that window as well.
         fall = np.minimum(last - self.best[:, -1:], width)
         depths = np.minimum(np.arange(width + 1) + fall, width)
         counts = _count(depths, width + 1, self.counts)
         above = (self.best > self.best[:, -1:]) & (self.best <= last)
         rows, columns = np.nonzero(above)
-        np.add.at(counts, (rows, np.minimum(last[rows, 0] - self.best[rows, columns], width)), 1)
+        np.add.at(
+            counts,
+            (rows, np.minimum(last[rows, 0] - self.best[rows, columns], width)),
+            1,
+        )
         return counts
 
 
@@ -107,12 +125,16 @@ class Stratum:
 
 def strata(whole: Tally, code: int) -> list[Stratum]:
     """Return the strata of a class that hold candidates, best first."""
-    best, counts = whole.best[code], whole.counts[code]
-    last, width = int(best[-1]), len(counts) - 1
+    best = whole.best[code]
+    counts = whole.counts[code]
+    last = int(best[-1])
+    width = len(counts) - 1
     above, times = np.unique(best[best > last], return_counts=True)
     inside = np.flatnonzero(counts[:width])
     bins = [*above[::-1].tolist(), *(last - inside).tolist()]
-    single = zip(bins, bins, [*times[::-1].tolist(), *counts[inside].tolist()], strict=True)
+    single = zip(
+        bins, bins, [*times[::-1].tolist(), *counts[inside].tolist()], strict=True
+    )
     further = [Stratum(NONE, last - width, int(counts[width]))] * bool(counts[width])
     return [*(Stratum(*one) for one in single), *further]
 
@@ -131,8 +153,9 @@ class Places:
     def find(self, lowest: int, highest: int, ordinal: int) -> tuple[int, int]:
         """Return the part of a candidate, and how many others of its bins come before it in that part.
 
-        The bins from `lowest` to `highest` are whole strata of the whole pool, and the windows of parts reach at least
-        as far down. `ordinal` counts all candidates of these bins, in the order of positions.
+        The bins from `lowest` to `highest` are whole strata of the whole pool, and the
+        windows of parts reach at least as far down. `ordinal` counts all candidates of
+        these bins, in the order of positions.
         """
         fewer = self._n if lowest == NONE else self._better(lowest - 1)
         ends = np.cumsum(fewer - self._better(highest))
@@ -158,11 +181,15 @@ def _best(bins: Int64, size: int) -> Int64:
     return best
 
 
-def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | None = None) -> Int64:
+def _count(
+    columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | None = None
+) -> Int64:
     """Count how often each row holds each number below `width`, exactly; the array of columns is overwritten."""
     columns += width * np.arange(len(columns))[:, None]
     flat = None if weights is None else weights.ravel()
-    counts = np.bincount(columns.ravel(), flat, len(columns) * width).reshape(len(columns), width)
+    counts = np.bincount(columns.ravel(), flat, len(columns) * width).reshape(
+        len(columns), width
+    )
     return counts.astype(np.int64, copy=False)
 
 
@@ -170,55 +197,76 @@ def _count(columns: Int64, width: int, weights: NDArray[np.unsignedinteger] | No
 class ExponentialMechanism:
     """Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
 
-    **Privacy.** Unit: one record. Relation: add or remove one. Utilities only grow when a record is added, by at most
-    `sensitivity` each. So the exponent carries no factor 1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2):
-    epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma 3.4;
-    Dong, Durfee, Rogers 2020, arXiv:1909.13830) and the trade-off function of a logistic variable moved by epsilon
-    (`kernel.privacy.tradeoff`). The smallest utility in a set is monotone as well, with the same sensitivity, so
-    selecting a set costs the same. Sampling is exact: no float rounding enters the probabilities.
+    **Privacy.** Unit: one record. Relation: add or remove one. Utilities only grow when
+    a record is added, by at most `sensitivity` each. So the exponent carries no factor
+    1/2 (McSherry, Talwar 2007, Theorem 6; DPPL-v1 Lemma 2): epsilon in pure DP and, by
+    bounded range, epsilon²/8 in zCDP (Cesar, Rogers 2021, arXiv:2004.07223v2, Lemma
+    3.4; Dong, Durfee, Rogers 2020, arXiv:1909.13830) and the trade-off function of a
+    logistic variable moved by epsilon (`kernel.privacy.tradeoff`). The smallest utility
+    in a set is monotone as well, with the same sensitivity, so selecting a set costs
+    the same. Sampling is exact: no float rounding enters the probabilities.
 
-    DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
-    binom(y-1, K-1) with ranks from 1 (Gillenwater et al. 2022, A joint exponential mechanism for top-k); with the
-    published count the best set has probability zero, and positive probability for some neighbour. The term -u_K of its
-    eq. (5) is the same for all sets and cancels.
+    DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the
+    released code). The number is binom(y-1, K-1) with ranks from 1 (Gillenwater et al.
+    2022, A joint exponential mechanism for top-k); with the published count the best
+    set has probability zero, and positive probability for some neighbour. The term -u_K
+    of its eq. (5) is the same for all sets and cancels.
     """
 
     epsilon: float  # bounded range: a record changes every log-probability of one selection by at most this
     sensitivity: int  # largest growth of one utility
-    size: int = 1  # of candidates to select as a set, whose utility is its worst member's
+    size: int = (
+        1  # of candidates to select as a set, whose utility is its worst member's
+    )
     adjacency: str = "add-remove"
 
     @classmethod
     def within(
-        cls, budget: Budget, sensitivity: int, size: int = 1, *, adjacency: str = "add-remove"
+        cls,
+        budget: Budget,
+        sensitivity: int,
+        size: int = 1,
+        *,
+        adjacency: str = "add-remove",
     ) -> ExponentialMechanism:
         """Return the sharpest selection for each of disjoint classes within `budget`, half as sharp if replaced."""
         epsilon = budget.selection_epsilon() / (1 if adjacency == "add-remove" else 2)
-        return cls(epsilon=epsilon, sensitivity=sensitivity, size=size, adjacency=adjacency)
+        return cls(
+            epsilon=epsilon, sensitivity=sensitivity, size=size, adjacency=adjacency
+        )
 
     def select(self, utilities: Int64, source: Randomness) -> Int64:
         """Return the positions of the selected candidates, in ascending order."""
         look: Look = lambda _: [(0, 0, utilities, np.arange(len(utilities)))]  # noqa: E731
-        return np.asarray(self.select_each([self.tally(utilities[None])], look, source)[0])
+        return np.asarray(
+            self.select_each([self.tally(utilities[None])], look, source)[0]
+        )
 
     def tally(self, utilities: Int64) -> Tally:
         """Return what `select_each` needs of utilities below 2⁶¹, shape (n_classes, n); it is as private."""
         return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
 
-    def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
+    def select_each(
+        self, parts: Sequence[Tally], look: Look, source: Randomness
+    ) -> Int64:
         """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
 
-        The parts are consecutive; the more there are, the less is looked at again. What is selected depends on the
-        utilities in the order of positions and on `source`, not on the parts. Positions have the shape (n_classes,
-        size), and ascend within a class, since the order inside a set says nothing.
+        The parts are consecutive; the more there are, the less is looked at again. What
+        is selected depends on the utilities in the order of positions and on `source`,
+        not on the parts. Positions have the shape (n_classes, size), and ascend within
+        a class, since the order inside a set says nothing.
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
-            raise InputError(f"selecting {self.size} candidates needs at least as many; got {whole.n} usable ones.")
+            raise InputError(
+                f"selecting {self.size} candidates needs at least as many; got {whole.n} usable ones."
+            )
         drawn: list[list[_Proposal]] = []
         for code in range(len(whole.best)):
-            envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
-            # Until one is sure to be accepted, wherever in its bin its worst member lies.
+            envelope = _Envelope.of(strata(whole, code), self.size, self._scale)
+            places = Places(parts, code)
+            # Until one is sure to be accepted, wherever in its bin its worst member
+            # lies.
             proposals = [envelope.propose(places, source)]
             while not proposals[-1].sure:
                 proposals.append(envelope.propose(places, source))
@@ -226,17 +274,39 @@ class ExponentialMechanism:
         requests: Requests = {}
         for code, proposals in enumerate(drawn):
             for pick in (pick for proposal in proposals for pick in proposal.picks):
-                requests.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
+                requests.setdefault(pick.part, {}).setdefault(code, []).append(
+                    (pick.lowest, pick.highest)
+                )
         for code, part, utilities, positions in look(dict(sorted(requests.items()))):
             bins = utilities >> self._scale.shift
-            for pick in (pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part):
+            for pick in (
+                pick
+                for proposal in drawn[code]
+                for pick in proposal.picks
+                if pick.part == part
+            ):
                 pick.look(bins, utilities, positions)
-        if any(pick.position is None for proposals in drawn for proposal in proposals for pick in proposal.picks):
+        if any(
+            pick.position is None
+            for proposals in drawn
+            for proposal in proposals
+            for pick in proposal.picks
+        ):
             raise InputError("the public rows changed while they were read.")
-        accepted = [next(one for one in proposals if one.sure or one.is_accepted()) for proposals in drawn]
-        return np.sort(np.array([[pick.position for pick in proposal.picks] for proposal in accepted], np.int64))
+        accepted = [
+            next(one for one in proposals if one.sure or one.is_accepted())
+            for proposals in drawn
+        ]
+        return np.sort(
+            np.array(
+                [[pick.position for pick in proposal.picks] for proposal in accepted],
+                np.int64,
+            )
+        )
 
-    def is_sought(self, utilities: Int64, bins: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+    def is_sought(
+        self, utilities: Int64, bins: Iterable[tuple[int, int]]
+    ) -> NDArray[np.bool_]:
         """Mark the candidates that `select_each` seeks by their bins, so that who holds them sends no others."""
         own = utilities >> self._scale.shift
         sought = np.zeros(len(own), np.bool_)
@@ -247,12 +317,15 @@ class ExponentialMechanism:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.
 
-        Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
-        and in zCDP the square of twice the range over eight (the same class is the worse case).
+        Under replace-one a record leaves one selection and enters another, or the same
+        one: twice epsilon in pure DP, and in zCDP the square of twice the range over
+        eight (the same class is the worse case).
         """
         epsilon = self.epsilon if self.adjacency == "add-remove" else 2 * self.epsilon
         return Release(
-            mechanism="exponential mechanism" if self.size == 1 else f"joint exponential mechanism (top-{self.size})",
+            mechanism="exponential mechanism"
+            if self.size == 1
+            else f"joint exponential mechanism (top-{self.size})",
             statistic=statistic,
             sensitivity=float(self.sensitivity),
             norm="monotone utility",
@@ -299,7 +372,8 @@ class _Pick:
         inside = np.flatnonzero((bins >= self.lowest) & (bins <= self.highest))
         if self.before < len(inside):
             place = inside[self.before]
-            self.utility, self.position = int(utilities[place]), int(positions[place])
+            self.utility = int(utilities[place])
+            self.position = int(positions[place])
         self.before -= len(inside)
 
 
@@ -324,8 +398,9 @@ class _Proposal:
 class _Envelope:
     """Integer weights of strata that are at least the weights of the sets with their worst member there.
 
-    With `before` candidates in better strata, binom(before + count, size) - binom(before, size) sets have their worst
-    member in a stratum. None of them weighs more than if that were the best utility of the stratum.
+    With `before` candidates in better strata, binom(before + count, size) -
+    binom(before, size) sets have their worst member in a stratum. None of them weighs
+    more than if that were the best utility of the stratum.
     """
 
     size: int
@@ -342,16 +417,34 @@ class _Envelope:
         ends = list(accumulate(stratum.count for stratum in strata))
         combinations = [math.comb(end, size) for end in ends]
         sets = [last - first for first, last in pairwise([0, *combinations])]
-        # Strata of which all candidates are among the best size - 1 are worst members of no set.
+        # Strata of which all candidates are among the best size - 1 are worst members
+        # of no set.
         first = next(place for place, number in enumerate(sets) if number)
-        strata, sets, before = strata[first:], sets[first:], [0, *ends][first:-1]
+        strata = strata[first:]
+        sets = sets[first:]
+        before = [0, *ends][first:-1]
         highest = [((stratum.highest + 1) << scale.shift) - 1 for stratum in strata]
         rate = float(scale.rate)
-        logs = [math.log(number) - rate * (highest[0] - each) for number, each in zip(sets, highest, strict=True)]
+        logs = [
+            math.log(number) - rate * (highest[0] - each)
+            for number, each in zip(sets, highest, strict=True)
+        ]
         top = max(logs)
         # Plus one: never below the true weight, however small.
-        weights = [int(math.exp(log - top) * 2.0**_ENVELOPE_BITS * _HEAD_ROOM) + 1 for log in logs]
-        return cls(size, scale, strata, before, sets, highest[0], top, list(accumulate(weights)))
+        weights = [
+            int(math.exp(log - top) * 2.0**_ENVELOPE_BITS * _HEAD_ROOM) + 1
+            for log in logs
+        ]
+        return cls(
+            size,
+            scale,
+            strata,
+            before,
+            sets,
+            highest[0],
+            top,
+            list(accumulate(weights)),
+        )
 
     def exponent(self, worst: int) -> Fraction:
         """Return the log of the weight of all sets of the heaviest stratum over the weight of a set."""
@@ -360,9 +453,18 @@ class _Envelope:
     def propose(self, places: Places, source: Randomness) -> _Proposal:
         """Draw a stratum by its integer weight, and a uniform set among those with their worst member in it."""
         place = bisect_right(self.totals, source.below(self.totals[-1]))
-        stratum, before, size = self.strata[place], self.before[place], self.size
-        ways = [math.comb(stratum.count, n) * math.comb(before, size - n) for n in range(1, size + 1)]
-        n_worst = 1 + (bisect_right(list(accumulate(ways)), source.below(self.sets[place])) if size > 1 else 0)
+        stratum = self.strata[place]
+        before = self.before[place]
+        size = self.size
+        ways = [
+            math.comb(stratum.count, n) * math.comb(before, size - n)
+            for n in range(1, size + 1)
+        ]
+        n_worst = 1 + (
+            bisect_right(list(accumulate(ways)), source.below(self.sets[place]))
+            if size > 1
+            else 0
+        )
         picks = []
         for lowest, highest, count, n_chosen in (
             (stratum.lowest, stratum.highest, stratum.count, n_worst),
@@ -372,10 +474,16 @@ class _Envelope:
             for last in range(count - n_chosen, count):  # a uniform subset (Floyd 1987)
                 draw = source.below(last + 1)
                 chosen.add(last if draw in chosen else draw)
-            picks += [_Pick(lowest, highest, *places.find(lowest, highest, ordinal)) for ordinal in sorted(chosen)]
+            picks += [
+                _Pick(lowest, highest, *places.find(lowest, highest, ordinal))
+                for ordinal in sorted(chosen)
+            ]
         weight = self.totals[place] - (self.totals[place - 1] if place else 0)
-        factor, uniform = Fraction(self.sets[place] << _ENVELOPE_BITS, weight), _Uniform(source)
-        sure = uniform.is_below(factor, self.exponent(stratum.lowest << self.scale.shift))
+        factor = Fraction(self.sets[place] << _ENVELOPE_BITS, weight)
+        uniform = _Uniform(source)
+        sure = uniform.is_below(
+            factor, self.exponent(stratum.lowest << self.scale.shift)
+        )
         return _Proposal(picks, n_worst, self, factor, uniform, sure)
 
 
@@ -383,34 +491,54 @@ class _Uniform:
     """A uniform number between 0 and 1, of which as many bits are drawn as comparisons with it need."""
 
     def __init__(self, source: Randomness) -> None:
-        self._source, self._bits, self._count = source, 0, 0
+        self._source = source
+        self._bits = 0
+        self._count = 0
 
     def is_below(self, factor: Fraction, exponent: Fraction) -> bool:
         """Whether it is below factor·exp(-exponent), exactly: so with this probability.
 
-        Bits are drawn until it lies on one side of an interval around the bound; both shrink from round to round.
+        Bits are drawn until it lies on one side of an interval around the bound; both
+        shrink from round to round.
         """
         while True:
-            self._bits, self._count = (self._bits << 64) | self._source.bits(64), self._count + 64
-            low, high = _probability_bounds(factor, exponent, 5 + 20 * self._count // 64)
+            self._bits = (self._bits << 64) | self._source.bits(64)
+            self._count = self._count + 64
+            low, high = _probability_bounds(
+                factor, exponent, 5 + 20 * self._count // 64
+            )
             if low > 1:
-                raise AssertionError("the sampling envelope lies below a weight; please report this.")
+                raise AssertionError(
+                    "the sampling envelope lies below a weight; please report this."
+                )
             if _dyadic(self._bits + 1, self._count) <= low:
                 return True
             if _dyadic(self._bits, self._count) >= high:
                 return False
 
 
-def _probability_bounds(factor: Fraction, exponent: Fraction, digits: int) -> tuple[decimal.Decimal, decimal.Decimal]:
+def _probability_bounds(
+    factor: Fraction, exponent: Fraction, digits: int
+) -> tuple[decimal.Decimal, decimal.Decimal]:
     """Enclose factor·exp(-exponent): the decimal module rounds each operation correctly to `digits`."""
     extra = len(str(abs(int(exponent)))) + 5
-    context = decimal.Context(prec=digits + extra, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
-    power = context.divide(decimal.Decimal(-exponent.numerator), decimal.Decimal(exponent.denominator))
-    ratio = context.divide(decimal.Decimal(factor.numerator), decimal.Decimal(factor.denominator))
+    context = decimal.Context(
+        prec=digits + extra, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[]
+    )
+    power = context.divide(
+        decimal.Decimal(-exponent.numerator), decimal.Decimal(exponent.denominator)
+    )
+    ratio = context.divide(
+        decimal.Decimal(factor.numerator), decimal.Decimal(factor.denominator)
+    )
     value = context.multiply(ratio, context.exp(power))
-    one, error = decimal.Decimal(1), decimal.Decimal(f"1E-{digits}")
-    # By the context's methods: operators would round to the 28 digits of the thread's own context.
-    return context.multiply(value, context.subtract(one, error)), context.multiply(value, context.add(one, error))
+    one = decimal.Decimal(1)
+    error = decimal.Decimal(f"1E-{digits}")
+    # By the context's methods: operators would round to the 28 digits of the thread's
+    # own context.
+    return context.multiply(value, context.subtract(one, error)), context.multiply(
+        value, context.add(one, error)
+    )
 
 
 def _dyadic(numerator: int, bits: int) -> decimal.Decimal:

@@ -22,8 +22,8 @@ from dppl.kernel.privacy.accounting import (
 
 Int64 = NDArray[np.int64]
 
-# Noise that saturates at the ends of int64 would show the value it is added to. At this width that takes 2¹⁰ standard
-# deviations.
+# Noise that saturates at the ends of int64 would show the value it is added to. At this
+# width that takes 2¹⁰ standard deviations.
 _WIDEST = 2.0**52
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
 _RATE_BITS = 32
@@ -33,17 +33,21 @@ _RATE_BITS = 32
 class RoundedGaussian:
     """Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
 
-    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer
-    plus sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven
-    for that holds, in any number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho = mu²/2 in
-    zCDP, and the exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It has no pure-DP guarantee.
+    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus
+    round(sigma·Z) is the integer plus sigma·Z, rounded: the release is post-processing
+    of the continuous Gaussian mechanism, and all that is proven for that holds, in any
+    number of dimensions (Dong, Roth, Su 2022, arXiv:1905.02383v3, Theorem 2.7): rho =
+    mu²/2 in zCDP, and the exact (epsilon, delta) of `dppl.kernel.privacy.tradeoff`. It
+    has no pure-DP guarantee.
 
-    Several releases may depend on what was released before. Squares of mu add under such composition (Corollary 3.3),
-    so all together cost what one release does whose squared sensitivity is the sum of theirs.
+    Several releases may depend on what was released before. Squares of mu add under
+    such composition (Corollary 3.3), so all together cost what one release does whose
+    squared sensitivity is the sum of theirs.
     """
 
-    # Square of the L2 distance between the values of neighbours, over the whole array and all releases. Squares of
-    # integer distances are rational, so nothing is rounded here.
+    # Square of the L2 distance between the values of neighbours, over the whole array
+    # and all releases. Squares of integer distances are rational, so nothing is rounded
+    # here.
     squared_sensitivity: Fraction
     noise_std: float  # sigma, before the noise is rounded, in units of the array
     times: int = 1  # number of releases
@@ -55,10 +59,14 @@ class RoundedGaussian:
         if not self.squared_sensitivity > 0:
             raise BudgetError("a release needs a positive sensitivity.")
         if self.noise_std > _WIDEST:
-            raise BudgetError("the budget is so small that its noise would leave 64-bit integers; raise it.")
+            raise BudgetError(
+                "the budget is so small that its noise would leave 64-bit integers; raise it."
+            )
 
     @classmethod
-    def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1) -> Self:
+    def within(
+        cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1
+    ) -> Self:
         """Return the least noise with which so many releases of this squared sensitivity stay within `budget`."""
         total = times * squared_sensitivity
         # Sensitivity/sigma ≤ mu: Dong, Roth, Su (2022), Theorem 2.7.
@@ -77,7 +85,9 @@ class RoundedGaussian:
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm=self._norm,
             parameters={name: getattr(self, name) for name in self._stated},
-            cost=cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2),
+            cost=cost_of_gaussian(
+                self.squared_sensitivity / Fraction(self.noise_std) ** 2
+            ),
             times=self.times,
         )
 
@@ -86,13 +96,16 @@ class RoundedGaussian:
 class SymmetricRoundedGaussian(RoundedGaussian):
     """Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
 
-    A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
-    diagonal the noise is then as wide as the norm is long, in every direction.
+    A Frobenius norm counts every entry off the diagonal twice, so those get noise
+    narrower by √2: on and above the diagonal the noise is then as wide as the norm is
+    long, in every direction.
 
-    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their standard deviations, sigma on
-    the diagonal and tau (`off_diagonal_noise_std`) above it, their entries there have the squared distance mu² = Σ_i
-    D_ii²/σ² + Σ_{i<j} D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for `RoundedGaussian`. As 2τ² ≥
-    σ², that is at most ‖D‖²/σ² in the Frobenius norm. The part below the diagonal is a copy.
+    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their
+    standard deviations, sigma on the diagonal and tau (`off_diagonal_noise_std`) above
+    it, their entries there have the squared distance mu² = Σ_i D_ii²/σ² + Σ_{i<j}
+    D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for
+    `RoundedGaussian`. As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius norm. The
+    part below the diagonal is a copy.
     """
 
     _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
@@ -109,8 +122,12 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         *stack, d, _ = exact.shape
         diagonal, (rows, columns) = np.arange(d), np.triu_indices(d, 1)
         noisy = exact.copy()
-        noisy[..., diagonal, diagonal] += source.rounded_gaussian(self.noise_std, (*stack, d))
-        noisy[..., rows, columns] += source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
+        noisy[..., diagonal, diagonal] += source.rounded_gaussian(
+            self.noise_std, (*stack, d)
+        )
+        noisy[..., rows, columns] += source.rounded_gaussian(
+            self.off_diagonal_noise_std, (*stack, len(rows))
+        )
         noisy[..., columns, rows] = noisy[..., rows, columns]
         return noisy
 
@@ -126,23 +143,46 @@ class SampledGaussian:
 
     @classmethod
     def within(
-        cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float, mu: float = 0.0
+        cls,
+        budget: Budget,
+        squared_sensitivity: Fraction,
+        times: int,
+        rate: float,
+        mu: float = 0.0,
     ) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
-        The sensitivity is for all records, and `rate` the probability with which one is sampled, rounded down to a
-        multiple of 2⁻³², and at least that. Sampling improves (epsilon, delta), not zCDP. Other Gaussian releases of
-        the same records, which cost `mu`, are within the budget, too.
+        The sensitivity is for all records, and `rate` the probability with which one is
+        sampled, rounded down to a multiple of 2⁻³², and at least that. Sampling
+        improves (epsilon, delta), not zCDP. Other Gaussian releases of the same
+        records, which cost `mu`, are within the budget, too.
         """
         if not isinstance(budget, ApproxDP):
-            raise BudgetError(f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP, not {budget!r}.")
+            raise BudgetError(
+                f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP, not {budget!r}."
+            )
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
         sampling = {"sampling_rate": threshold / 2**_RATE_BITS, "steps": times}
-        multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, mu=mu, **sampling)
-        noise_std = root_above(squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2)
-        each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
-        epsilon = sampled_gaussian_epsilon(multiplier, budget.delta, **sampling) if mu else budget.epsilon
-        return cls(each=each, times=times, threshold=threshold, cost=ApproxDP(epsilon, budget.delta))
+        multiplier = sampled_gaussian_multiplier(
+            budget.epsilon, budget.delta, mu=mu, **sampling
+        )
+        noise_std = root_above(
+            squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2
+        )
+        each = RoundedGaussian(
+            squared_sensitivity=squared_sensitivity, noise_std=noise_std
+        )
+        epsilon = (
+            sampled_gaussian_epsilon(multiplier, budget.delta, **sampling)
+            if mu
+            else budget.epsilon
+        )
+        return cls(
+            each=each,
+            times=times,
+            threshold=threshold,
+            cost=ApproxDP(epsilon, budget.delta),
+        )
 
     @property
     def noise_std(self) -> float:
@@ -161,7 +201,10 @@ class SampledGaussian:
             statistic=statistic,
             sensitivity=math.sqrt(self.each.squared_sensitivity),
             norm="L2",
-            parameters={"noise_std": self.noise_std, "sampling_rate": self.threshold / 2**_RATE_BITS},
+            parameters={
+                "noise_std": self.noise_std,
+                "sampling_rate": self.threshold / 2**_RATE_BITS,
+            },
             cost=self.cost.to_dict(),
             times=self.times,
         )

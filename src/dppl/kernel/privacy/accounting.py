@@ -1,13 +1,16 @@
 """Conversions between notions, on plain floats, rounded to the safe side; `tradeoff` has those for Gaussian DP.
 
-Then what a private search for hyper-parameters costs. An algorithm that fits and scores a candidate under rho-zCDP is
-run K times, each time on a candidate drawn at random, and only the best result is released. With a fixed K that costs K
-times as much; with K hidden and drawn from a geometric distribution it costs little more than one run (Liu, Talwar
-2019; Papernot, Steinke 2022). K must stay secret: neither a log nor the content of a file may show it. The running time
-does, and the times of files that are written afterwards; every statement of a search lists that as not covered.
+Then what a private search for hyper-parameters costs. An algorithm that fits and scores
+a candidate under rho-zCDP is run K times, each time on a candidate drawn at random, and
+only the best result is released. With a fixed K that costs K times as much; with K
+hidden and drawn from a geometric distribution it costs little more than one run (Liu,
+Talwar 2019; Papernot, Steinke 2022). K must stay secret: neither a log nor the content
+of a file may show it. The running time does, and the times of files that are written
+afterwards; every statement of a search lists that as not covered.
 
-The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
-side on which the result lies. Here rho, mu and epsilon are above 0, and delta is strictly between 0 and 1.
+The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders,
+searches the inverse and checks the side on which the result lies. Here rho, mu and
+epsilon are above 0, and delta is strictly between 0 and 1.
 """
 
 import math
@@ -21,19 +24,26 @@ import numpy as np
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
-from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_mu_within, selection_mu
+from dppl.kernel.privacy.tradeoff import (
+    SMALLEST_EPSILON,
+    gaussian_mu_within,
+    selection_mu,
+)
 
-# Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
+# Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum
+# lies near sqrt(log(1/delta)/rho).
 _COARSE = np.geomspace(1e-5, 1e8, 261)
 _FINE = np.geomspace(1 / 1.13, 1.13, 201)
-# dp-accounting and the bounds below compute in float64; their relative error is far below this margin, which is added
-# to every epsilon and divergence.
+# dp-accounting and the bounds below compute in float64; their relative error is far
+# below this margin, which is added to every epsilon and divergence.
 _MARGIN = 1e-12
-# Rényi orders among which a search chooses its own, also where it is composed with others.
+# Rényi orders among which a search chooses its own, also where it is composed with
+# others.
 ORDERS = 1 + np.geomspace(0.02, 1e5, 400)
 # At which the trade-off function of sums over samples is known.
 _EPSILONS = [0.0, *np.geomspace(1e-3, 100.0, 101).tolist()]
-# Less noise is never calibrated: privacy loss distributions grow with its inverse square.
+# Less noise is never calibrated: privacy loss distributions grow with its inverse
+# square.
 _LEAST_NOISE = 0.1
 
 
@@ -42,7 +52,8 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
     epsilon, _ = epsilon_and_order(rho, delta)
     if not math.isfinite(epsilon):
         raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
-    # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so name the smallest margin.
+    # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so
+    # name the smallest margin.
     return max(epsilon * (1 + _MARGIN), _MARGIN)
 
 
@@ -51,8 +62,11 @@ def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
 
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
     """
-    epsilon = divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-    # Relative to the largest of the terms, which may cancel; it covers the rounding of a sum of divergences as well.
+    epsilon = (
+        divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+    )
+    # Relative to the largest of the terms, which may cancel; it covers the rounding of
+    # a sum of divergences as well.
     largest = divergence + abs(math.log(delta * order)) / (order - 1)
     return max(epsilon + _MARGIN * largest, _MARGIN)
 
@@ -102,7 +116,11 @@ def cost_of_selection(epsilon: float) -> dict[str, float]:
 
     Rho = epsilon²/8: Cesar and Rogers (2021), arXiv:2004.07223v2, Lemma 3.4.
     """
-    return {"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": above(Fraction(epsilon) ** 2 / 8)}
+    return {
+        "epsilon": epsilon,
+        "mu": selection_mu(epsilon),
+        "rho": above(Fraction(epsilon) ** 2 / 8),
+    }
 
 
 def _samples(multiplier: float, sampling_rate: float, steps: int, mu: float) -> Any:
@@ -114,9 +132,15 @@ def _samples(multiplier: float, sampling_rate: float, steps: int, mu: float) -> 
         SelfComposedDpEvent,
     )
 
-    if steps > 10**6:  # which are added up in seconds; a forged file may name any number
-        raise BudgetError(f"{steps} steps on samples are too many to account for; take 1000000 at most.")
-    sums = SelfComposedDpEvent(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(multiplier)), steps)
+    if (
+        steps > 10**6
+    ):  # which are added up in seconds; a forged file may name any number
+        raise BudgetError(
+            f"{steps} steps on samples are too many to account for; take 1000000 at most."
+        )
+    sums = SelfComposedDpEvent(
+        PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(multiplier)), steps
+    )
     if mu == 0:
         return sums
     return ComposedDpEvent([GaussianDpEvent(below(1 / Fraction(mu))), sums])
@@ -128,9 +152,10 @@ def sampled_gaussian_multiplier(
 ) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
-    Each of the `steps` sums is over its own sample. What was released with them, or between them, costs `mu` in
-    Gaussian DP. Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing
-    one record. The tolerance is a thousandth.
+    Each of the `steps` sums is over its own sample. What was released with them, or
+    between them, costs `mu` in Gaussian DP. Calibrated by dp-accounting with privacy
+    loss distributions, on the safe side, for adding or removing one record. The
+    tolerance is a thousandth.
     """
     from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism, pld
 
@@ -139,21 +164,33 @@ def sampled_gaussian_multiplier(
         return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
 
     event = partial(_samples, sampling_rate=sampling_rate, steps=steps, mu=mu)
-    # Enough without sampling, where the factor covers the rounding of distributions. Little noise makes them long, so
-    # the search goes down from there.
+    # Enough without sampling, where the factor covers the rounding of distributions.
+    # Little noise makes them long, so the search goes down from there.
     left = gaussian_mu_within(epsilon, delta) ** 2 - mu**2
     high = 1.5 * math.sqrt(steps / left)
     if fresh().compose(event(high)).get_epsilon(delta) > epsilon:
-        raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
+        raise BudgetError(
+            f"{steps} steps on samples are too many to account for; take fewer."
+        )
     low = high / 2
     while fresh().compose(event(low)).get_epsilon(delta) <= epsilon:
-        high, low = low, low / 2
+        high = low
+        low = low / 2
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
             return high
     bracket = ExplicitBracketInterval(low, high)
-    found = float(calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low))
-    # A statement of several releases adds them up on its own grid, with less noise by the rounding of floats.
-    while mu and sampled_gaussian_epsilon((1 - 1e-8) * found, delta, sampling_rate, steps, mu) > epsilon:
+    found = float(
+        calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low)
+    )
+    # A statement of several releases adds them up on its own grid, with less noise by
+    # the rounding of floats.
+    while (
+        mu
+        and sampled_gaussian_epsilon(
+            (1 - 1e-8) * found, delta, sampling_rate, steps, mu
+        )
+        > epsilon
+    ):
         found *= 1 + 1e-3
     return found
 
@@ -166,7 +203,12 @@ def sampled_gaussian_epsilon(
     It covers Gaussian releases that cost `mu`, too.
     """
     _validate.open_unit(delta=delta)
-    return max(float(_sampled_gaussian(multiplier, sampling_rate, steps, mu).get_epsilon(delta)), SMALLEST_EPSILON)
+    return max(
+        float(
+            _sampled_gaussian(multiplier, sampling_rate, steps, mu).get_epsilon(delta)
+        ),
+        SMALLEST_EPSILON,
+    )
 
 
 @lru_cache(maxsize=16)  # a curve asks for them at each of its points
@@ -174,17 +216,27 @@ def sampled_gaussian_pairs(
     multiplier: float, sampling_rate: float, steps: int, mu: float = 0.0
 ) -> tuple[tuple[float, float], ...]:
     """Return pairs (epsilon, delta) that hold for the same releases (Dong, Roth, Su 2022, 2.12)."""
-    deltas = _sampled_gaussian(multiplier, sampling_rate, steps, mu).get_delta(_EPSILONS)
-    return tuple((epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True))
+    deltas = _sampled_gaussian(multiplier, sampling_rate, steps, mu).get_delta(
+        _EPSILONS
+    )
+    return tuple(
+        (epsilon, min(float(delta), 1.0))
+        for epsilon, delta in zip(_EPSILONS, deltas, strict=True)
+    )
 
 
 @lru_cache(maxsize=16)
-def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int, mu: float) -> Any:
+def _sampled_gaussian(
+    multiplier: float, sampling_rate: float, steps: int, mu: float
+) -> Any:
     """Return dp-accounting's account of such releases, of these numbers alone."""
     from dp_accounting import pld
 
-    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is much finer.
-    about = math.hypot(mu, sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0))))
+    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the
+    # grid is much finer.
+    about = math.hypot(
+        mu, sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
+    )
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, about))
     return accountant.compose(_samples(multiplier, sampling_rate, steps, mu))
 
@@ -192,12 +244,15 @@ def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int, mu: f
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
     r"""Bound the Rényi divergence of the best of a geometric number of rho-zCDP runs, rounded up.
 
-    With rho the cost of one run, its score included, and the number of runs geometric on 1, 2, … of mean m ≥ 2,
+    With rho the cost of one run, its score included, and the number of runs geometric
+    on 1, 2, … of mean m ≥ 2,
 
     .. math:: D \le \rho\,\alpha + \frac{\log m}{\alpha - 1}
-              + 2 \min_{\hat\alpha \ge 1} \left[\rho (\hat\alpha - 1) + \frac{\log m}{\hat\alpha}\right].
+              + 2 \min_{\hat\alpha \ge 1} \left[\rho (\hat\alpha - 1) + \frac{\log
+              m}{\hat\alpha}\right].
 
-    Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2 with eta = 1 and rho-zCDP runs.
+    Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2 with eta = 1 and rho-zCDP
+    runs.
     """
     log_runs = math.log(mean_runs)
     # The minimum lies at sqrt(log m/rho), or at 1 where that is smaller.
@@ -211,12 +266,18 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     check_mean_runs(mean_runs)
 
     def excess(log_rho: float) -> float:
-        return search_epsilon_and_order(math.exp(log_rho), mean_runs, delta)[0] - epsilon
+        return (
+            search_epsilon_and_order(math.exp(log_rho), mean_runs, delta)[0] - epsilon
+        )
 
-    # Above this a run alone would exceed the budget: rho-zCDP leads to more than epsilon = rho.
-    low, high = math.log(1e-12), math.log(epsilon + 1)
+    # Above this a run alone would exceed the budget: rho-zCDP leads to more than
+    # epsilon = rho.
+    low = math.log(1e-12)
+    high = math.log(epsilon + 1)
     if excess(low) > 0:
-        raise BudgetError(f"no search fits into epsilon={epsilon!r} at delta={delta!r}; lower mean_runs={mean_runs}.")
+        raise BudgetError(
+            f"no search fits into epsilon={epsilon!r} at delta={delta!r}; lower mean_runs={mean_runs}."
+        )
     from scipy.optimize import bisect  # here, because loading a model needs none of it
 
     rho = math.exp(bisect(excess, low, high, xtol=1e-10))
@@ -225,17 +286,24 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     return rho
 
 
-def search_epsilon_and_order(rho: float, mean_runs: int, delta: float) -> tuple[float, float]:
+def search_epsilon_and_order(
+    rho: float, mean_runs: int, delta: float
+) -> tuple[float, float]:
     """Return the smallest epsilon of a search at `delta`, and the Rényi order, of `ORDERS`, that proves it."""
     orders = ORDERS.tolist()
-    return min((epsilon_at_order(renyi_of_best(rho, mean_runs, order), delta, order), order) for order in orders)
+    return min(
+        (epsilon_at_order(renyi_of_best(rho, mean_runs, order), delta, order), order)
+        for order in orders
+    )
 
 
 def check_mean_runs(mean_runs: int) -> None:
     """Raise unless it is an integer of at least 2."""
     _validate.positive_integer(mean_runs=mean_runs)
     if mean_runs < 2:
-        raise ParameterError("mean_runs must be at least 2; with one run there is nothing to choose from.")
+        raise ParameterError(
+            "mean_runs must be at least 2; with one run there is nothing to choose from."
+        )
 
 
 def above(exact: Fraction) -> float:
@@ -258,7 +326,9 @@ def root_below(square: Fraction) -> float:
     return _first(math.sqrt(square), 0.0, lambda root: root**2 <= square)
 
 
-def _first(guess: float | Fraction, towards: float, holds: Callable[[Fraction], bool]) -> float:
+def _first(
+    guess: float | Fraction, towards: float, holds: Callable[[Fraction], bool]
+) -> float:
     """Return the first float from about `guess` on, in this direction, for which `holds` is true."""
     with suppress(OverflowError):  # of a fraction beyond all floats
         # The guess itself may be a step too far.
@@ -267,4 +337,6 @@ def _first(guess: float | Fraction, towards: float, holds: Callable[[Fraction], 
             if 0 < value < math.inf and holds(Fraction(value)):
                 return value
             value = math.nextafter(value, towards)
-    raise BudgetError("the budget, or a sum of costs, is outside the range of float arithmetic.")
+    raise BudgetError(
+        "the budget, or a sum of costs, is outside the range of float arithmetic."
+    )

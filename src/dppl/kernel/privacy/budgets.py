@@ -1,7 +1,8 @@
 """Budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
 
-A number such as 1.0 means nothing without its notion, so budgets of different notions neither compare nor mix; the
-conversions that exist are methods, and those that do not raise `BudgetError` and say why.
+A number such as 1.0 means nothing without its notion, so budgets of different notions
+neither compare nor mix; the conversions that exist are methods, and those that do not
+raise `BudgetError` and say why.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import accounting, tradeoff
 
 USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
-# Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of epsilon 3 at delta 1e-6
-# (mu = 0.65) lets a guess of membership be right in 63 % of cases, and pure DP in 95 %.
+# Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of
+# epsilon 3 at delta 1e-6 (mu = 0.65) lets a guess of membership be right in 63 % of
+# cases, and pure DP in 95 %.
 STRONG_AND_WEAK = (1.0, 3.0)
 LARGE_DELTA = 1e-4  # from here on too large for most data
-# A smaller share of a budget remains by rounding, and is nothing that anyone would spend.
+# A smaller share of a budget remains by rounding, and is nothing that anyone would
+# spend.
 _REMAINDER = 1e-5
 
 
@@ -42,7 +45,9 @@ class Budget(ABC):
             tradeoff.check_mu(mu, least=tradeoff.SMALLEST_MU)
 
     def __str__(self) -> str:
-        parameters = " at ".join(f"{name} = {rounded_up(value)}" for name, value in self.to_dict().items())
+        parameters = " at ".join(
+            f"{name} = {rounded_up(value)}" for name, value in self.to_dict().items()
+        )
         return f"{parameters}, {self.notion}"
 
     @property
@@ -54,13 +59,18 @@ class Budget(ABC):
     def weakness(self) -> str:
         """A warning where it implies an epsilon of at least 3, or has a delta of at least 1e-4."""
         strong, weak = STRONG_AND_WEAK
-        parameters, warnings, implied = self.to_dict(), [], ""
-        epsilon, delta = parameters.get("epsilon", 0.0), parameters.get("delta", 0.0)
+        parameters = self.to_dict()
+        warnings = []
+        implied = ""
+        epsilon = parameters.get("epsilon", 0.0)
+        delta = parameters.get("delta", 0.0)
         if "epsilon" not in parameters and not self.is_zero:
             delta = USUAL_DELTA
             try:
                 epsilon = tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, delta)
-            except BudgetError:  # beyond all use, or so little that nothing can be done with it
+            except (
+                BudgetError
+            ):  # beyond all use, or so little that nothing can be done with it
                 epsilon = math.inf if next(iter(parameters.values())) > 1 else 0.0
             implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
         if epsilon >= weak:
@@ -94,9 +104,13 @@ class Budget(ABC):
     # Python asks the other budget for >= and >.
     def __le__(self, other: object) -> bool:
         if not isinstance(other, Budget):
-            raise TypeError(f"{self!r} compares with a budget only; got {type(other).__name__}.")
+            raise TypeError(
+                f"{self!r} compares with a budget only; got {type(other).__name__}."
+            )
         if type(other) is not type(self):
-            raise BudgetError(f"{self!r} and {other!r} are different notions and do not compare; convert one first.")
+            raise BudgetError(
+                f"{self!r} and {other!r} are different notions and do not compare; convert one first."
+            )
         theirs = other.to_dict()
         return all(mine <= theirs[name] for name, mine in self.to_dict().items())
 
@@ -111,7 +125,8 @@ class PureDP(Budget):
     Parameters
     ----------
     epsilon : float
-        Bound on the log-ratio of the probabilities of any outcome between neighbours, greater than 0.
+        Bound on the log-ratio of the probabilities of any outcome between neighbours,
+        greater than 0.
 
     Examples
     --------
@@ -128,7 +143,9 @@ class PureDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Raise `BudgetError`: no Gaussian noise implies pure DP."""
-        raise BudgetError("Gaussian noise gives no pure-DP guarantee; use another notion, or PublicPrototypes.")
+        raise BudgetError(
+            "Gaussian noise gives no pure-DP guarantee; use another notion, or PublicPrototypes."
+        )
 
     def selection_epsilon(self) -> float:
         """Return the largest float epsilon that is at most the decimal number of the budget."""
@@ -144,8 +161,9 @@ class GaussianDP(Budget):
     Parameters
     ----------
     mu : float
-        No test distinguishes neighbours better than N(0, 1) from N(mu, 1). It is the x-axis of the DPPL papers'
-        figures, sqrt(2·rho). With 0 no private record is read, which is for models of public examples alone.
+        No test distinguishes neighbours better than N(0, 1) from N(mu, 1). It is the
+        x-axis of the DPPL papers' figures, sqrt(2·rho). With 0 no private record is
+        read, which is for models of public examples alone.
 
     Examples
     --------
@@ -163,7 +181,9 @@ class GaussianDP(Budget):
     def gaussian_allowance(self) -> GaussianDP:
         """Return the largest float mu that is at most the decimal number, so that 0.6² and 0.8² add up to 1."""
         if self.is_zero:
-            raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
+            raise BudgetError(
+                "mu = 0 allows no finite noise; spend more, or release nothing."
+            )
         return GaussianDP(as_typed(self.mu))
 
     def selection_epsilon(self) -> float:
@@ -179,7 +199,8 @@ class ZCDP(Budget):
     Parameters
     ----------
     rho : float
-        The Rényi divergence of order alpha between neighbours is at most rho·alpha, for all alpha > 1. Greater than 0.
+        The Rényi divergence of order alpha between neighbours is at most rho·alpha, for
+        all alpha > 1. Greater than 0.
 
     Examples
     --------
@@ -211,10 +232,12 @@ class ApproxDP(Budget):
     Parameters
     ----------
     epsilon : float
-        For every set of outcomes, P(S) is at most exp(epsilon)·P'(S) + `delta` between neighbours. Greater than 0.
+        For every set of outcomes, P(S) is at most exp(epsilon)·P'(S) + `delta` between
+        neighbours. Greater than 0.
     delta : float
-        Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
-        probability that the loss exceeds epsilon, which can be larger.
+        Slack in that inequality, strictly between 0 and 1; meaningful values lie far
+        below 1/n. It is not the probability that the loss exceeds epsilon, which can be
+        larger.
     """
 
     epsilon: float
@@ -225,7 +248,9 @@ class ApproxDP(Budget):
         """Return the budget itself if `delta` is not smaller than its own."""
         _validate.open_unit(delta=delta)
         if delta < self.delta:
-            raise BudgetError(f"{self!r} implies nothing at the smaller delta={delta!r}.")
+            raise BudgetError(
+                f"{self!r} implies nothing at the smaller delta={delta!r}."
+            )
         return ApproxDP(self.epsilon, delta)
 
     def gaussian_allowance(self) -> GaussianDP:
@@ -240,7 +265,9 @@ class ApproxDP(Budget):
 def checked_budget(budget: object) -> Budget:
     """Return the budget if it is one."""
     if not isinstance(budget, Budget):
-        notions = "GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon)"
+        notions = (
+            "GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon)"
+        )
         raise ParameterError(
             f"budget must be {notions}: a number means nothing without its notion; got {type(budget).__name__}."
         )
@@ -250,7 +277,12 @@ def checked_budget(budget: object) -> Budget:
 def budget_from_dict(fields: dict[str, float]) -> Budget:
     """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
     kinds: dict[tuple[str, ...], Callable[..., Budget]]
-    kinds = {("mu",): GaussianDP, ("rho",): ZCDP, ("epsilon",): PureDP, ("delta", "epsilon"): ApproxDP}
+    kinds = {
+        ("mu",): GaussianDP,
+        ("rho",): ZCDP,
+        ("epsilon",): PureDP,
+        ("delta", "epsilon"): ApproxDP,
+    }
     kind = kinds.get(tuple(sorted(fields)))
     if kind is None:
         raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
@@ -283,6 +315,8 @@ def rounded_up(value: float, digits: int = 6) -> str:
     """
     short = f"{value:.{digits}g}"
     if float(short) != value:  # unlike 1e-5, whose float lies a little above
-        nearest = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(decimal.Decimal(value))
+        nearest = decimal.Context(
+            prec=digits, rounding=decimal.ROUND_CEILING
+        ).create_decimal(decimal.Decimal(value))
         short = f"{float(nearest):.{digits}g}"
     return short.replace("e-0", "e-").replace("e+0", "e+")

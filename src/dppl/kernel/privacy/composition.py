@@ -1,7 +1,8 @@
 """What several releases on the same records cost together, and several records of one person (group privacy).
 
-Rows that enter releases which follow from one class each cost as releases on disjoint data that one person's rows are
-in, sqrt(k) times mu for k rows. In general they cost what k neighbour steps do, k times mu.
+Rows that enter releases which follow from one class each cost as releases on disjoint
+data that one person's rows are in, sqrt(k) times mu for k rows. In general they cost
+what k neighbour steps do, k times mu.
 """
 
 from __future__ import annotations
@@ -24,11 +25,18 @@ from dppl.kernel.privacy.accounting import (
     renyi_of_best,
     root_below,
 )
-from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
+from dppl.kernel.privacy.budgets import (
+    ZCDP,
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    PureDP,
+    as_typed,
+)
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
-# Costs of single rows are rounded up, and once more the costs of several that follow from them: their squares add up to
-# less than this share above what they are.
+# Costs of single rows are rounded up, and once more the costs of several that follow
+# from them: their squares add up to less than this share above what they are.
 _HEAD_ROOM = 1 + Fraction(1, 2**48)
 
 
@@ -43,15 +51,17 @@ class Cost:
     mu : float, default=None
         Cost in Gaussian DP; None if none was stated.
     epsilon : float, default=None
-        Pure-DP cost; None if it has none (Gaussian noise). With a `mu` as well the release is one selection by the
-        exponential mechanism, of range epsilon.
+        Pure-DP cost; None if it has none (Gaussian noise). With a `mu` as well the
+        release is one selection by the exponential mechanism, of range epsilon.
     count : int, default=1
         Number of such releases.
     mean_runs : int, default=None
-        If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
-        mean (`dppl.kernel.privacy.accounting`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
+        If given, `rho` is the cost of one run, and what is released is the best of a
+        geometric number of runs of this mean (`dppl.kernel.privacy.accounting`). Such a
+        search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
-        Relation under which this is the cost, as `Guarantee.costs` states it. None is the relation of the other costs.
+        Relation under which this is the cost, as `Guarantee.costs` states it. None is
+        the relation of the other costs.
     unit : str, default=None
         Whom it is the cost to, a record or a person, likewise.
     """
@@ -81,10 +91,15 @@ class Cost:
         names = set(fields)
         if names == {"rho_per_run", "mean_runs"}:
             runs = fields["mean_runs"]
-            return cls(rho=fields["rho_per_run"], mean_runs=int(runs) if runs == int(runs) else 0)
+            return cls(
+                rho=fields["rho_per_run"],
+                mean_runs=int(runs) if runs == int(runs) else 0,
+            )
         if not {"rho"} <= names <= {"rho", "mu", "epsilon"}:
             raise KeyError(f"no cost has the parts {sorted(names)}")
-        return cls(rho=fields["rho"], mu=fields.get("mu"), epsilon=fields.get("epsilon"))
+        return cls(
+            rho=fields["rho"], mu=fields.get("mu"), epsilon=fields.get("epsilon")
+        )
 
     @property
     def exact_rho(self) -> Fraction:
@@ -94,7 +109,11 @@ class Cost:
 
     def renyi(self, order: float) -> float:
         """Bound the Rényi divergence of this order between neighbours, up to float rounding."""
-        one = self.rho * order if self.mean_runs is None else renyi_of_best(self.rho, self.mean_runs, order)
+        one = (
+            self.rho * order
+            if self.mean_runs is None
+            else renyi_of_best(self.rho, self.mean_runs, order)
+        )
         return self.count * one
 
 
@@ -110,7 +129,8 @@ class Composed:
 def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     """Share what a budget allows in Gaussian noise in these proportions, each part rounded down.
 
-    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it is these that are shared.
+    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it
+    is these that are shared.
 
     >>> split(GaussianDP(5.0), (9, 16))
     [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
@@ -124,12 +144,14 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
 def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
     """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
 
-    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
-    rows are in different classes. Either all releases are selections, whose costs add up in pure DP (`selects`), or
-    what is released of a class follows from the rows of that class alone, with its own noise.
+    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP,
+    or in pure DP to selections. The rows are in different classes. Either all releases
+    are selections, whose costs add up in pure DP (`selects`), or what is released of a
+    class follows from the rows of that class alone, with its own noise.
 
-    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
-    Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3
+    (composition). Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups)
+    and Lemma 1.7 (composition).
     """
     if budget.is_zero:
         return budget
@@ -138,19 +160,23 @@ def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
     squared = _HEAD_ROOM * (n_rows**2 if selects else n_rows)
     if isinstance(budget, ZCDP):
         return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
-    return GaussianDP(root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
+    return GaussianDP(
+        root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared)
+    )
 
 
 def total_mu(costs: Iterable[Cost]) -> float:
     """Add squares of Gaussian-DP costs exactly and round their root up once.
 
-    The total holds also where costs are chosen by what earlier releases showed (Smith, Thakurta 2022, arXiv:2210.17520;
-    Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
+    The total holds also where costs are chosen by what earlier releases showed (Smith,
+    Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
     """
     squared_mu = Fraction(0)
     for cost in costs:
         if cost.mu is None:
-            raise BudgetError("a release without a cost in Gaussian DP is among these, so they have no total in it.")
+            raise BudgetError(
+                "a release without a cost in Gaussian DP is among these, so they have no total in it."
+            )
         squared_mu += cost.count * Fraction(cost.mu) ** 2
     return cost_of_gaussian(squared_mu)["mu"] if squared_mu else 0.0
 
@@ -159,7 +185,9 @@ def total_rho(costs: Iterable[Cost]) -> float:
     """Add zCDP costs exactly and round up once (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7)."""
     costs = list(costs)
     if any(cost.mean_runs is not None for cost in costs):
-        raise BudgetError("a search for hyper-parameters has no zCDP cost of use; account it in approximate DP.")
+        raise BudgetError(
+            "a search for hyper-parameters has no zCDP cost of use; account it in approximate DP."
+        )
     return above(sum((cost.count * cost.exact_rho for cost in costs), Fraction(0)))
 
 
@@ -168,7 +196,9 @@ def total_epsilon(costs: Iterable[Cost]) -> float:
     total = Fraction(0)
     for cost in costs:
         if cost.epsilon is None:
-            raise BudgetError("Gaussian noise has no pure-DP cost, so these releases have no pure-DP total.")
+            raise BudgetError(
+                "Gaussian noise has no pure-DP cost, so these releases have no pure-DP total."
+            )
         total += cost.count * Fraction(cost.epsilon)
     return above(total)
 
@@ -176,25 +206,30 @@ def total_epsilon(costs: Iterable[Cost]) -> float:
 def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
     """Return the epsilon that the Rényi divergences of one order prove for all releases together, rounded up.
 
-    An order that was fixed in advance adds up even where later releases are chosen by what earlier ones showed
-    (Feldman, Zrnic 2021, arXiv:2008.11193).
+    An order that was fixed in advance adds up even where later releases are chosen by
+    what earlier ones showed (Feldman, Zrnic 2021, arXiv:2008.11193).
     """
-    return epsilon_at_order(math.fsum(cost.renyi(order) for cost in costs), delta, order)
+    return epsilon_at_order(
+        math.fsum(cost.renyi(order) for cost in costs), delta, order
+    )
 
 
 def compose(costs: Sequence[Cost], delta: float) -> Composed:
     """Return the smallest epsilon, rounded up, that some route proves for all releases together at `delta`.
 
-    Routes: squares of mu added and converted exactly (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollaries 2.13 and
-    3.3); the trade-off function of a single selection; zCDP costs added and converted (Canonne, Kamath, Steinke 2020,
-    arXiv:2004.00010v5, Proposition 12); pure epsilons added, perhaps to converted zCDP of the others; with a search
-    among them, Rényi divergences added at the best of many orders. All hold for releases that are chosen adaptively, as
-    long as their costs were fixed in advance.
+    Routes: squares of mu added and converted exactly (Dong, Roth, Su 2022,
+    arXiv:1905.02383v3, Corollaries 2.13 and
+    3.3); the trade-off function of a single selection; zCDP costs added and converted
+    (Canonne, Kamath, Steinke 2020, arXiv:2004.00010v5, Proposition 12); pure epsilons
+    added, perhaps to converted zCDP of the others; with a search among them, Rényi
+    divergences added at the best of many orders. All hold for releases that are chosen
+    adaptively, as long as their costs were fixed in advance.
 
     Parameters
     ----------
     costs : sequence of Cost
-        Costs of guarantees come from `Guarantee.costs`, for example ``[*first.costs(), *second.costs()]``.
+        Costs of guarantees come from `Guarantee.costs`, for example ``[*first.costs(),
+        *second.costs()]``.
     delta : float
     """
     _check_costs(costs)
@@ -206,15 +241,26 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
 
 def _check_costs(costs: Sequence[Cost]) -> None:
-    wrong = [one for one in costs if not isinstance(one, Cost)] if isinstance(costs, Sequence) else [costs]
+    wrong = (
+        [one for one in costs if not isinstance(one, Cost)]
+        if isinstance(costs, Sequence)
+        else [costs]
+    )
     if wrong:
         kind = type(wrong[0]).__name__
-        raise ParameterError(f"costs must be a list of Cost, which guarantee.costs() returns; got {kind}.")
-    for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
+        raise ParameterError(
+            f"costs must be a list of Cost, which guarantee.costs() returns; got {kind}."
+        )
+    for name, kinds in (
+        ("relation", {one.adjacency for one in costs}),
+        ("unit", {one.unit for one in costs}),
+    ):
         stated = sorted(kind for kind in kinds if kind is not None)
         if len(stated) > 1:
             both = " and ".join(stated)
-            raise ParameterError(f"costs must be of one {name}, but these are of {both}, and do not add.")
+            raise ParameterError(
+                f"costs must be of one {name}, but these are of {both}, and do not add."
+            )
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
@@ -228,7 +274,11 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
         return ApproxDP(compose(costs, budget.delta).epsilon, budget.delta)
     if isinstance(budget, PureDP):
         return PureDP(total_epsilon(costs))
-    return GaussianDP(total_mu(costs)) if isinstance(budget, GaussianDP) else ZCDP(total_rho(costs))
+    return (
+        GaussianDP(total_mu(costs))
+        if isinstance(budget, GaussianDP)
+        else ZCDP(total_rho(costs))
+    )
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
@@ -244,18 +294,41 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
         epsilon = min(epsilon_at(costs, delta, order) for order in ORDERS.tolist())
         yield Composed(epsilon, delta, "Rényi divergences added")
         return
-    pure, rest = ([cost for cost in costs if (cost.epsilon is None) == mixed] for mixed in (False, True))
+    pure, rest = (
+        [cost for cost in costs if (cost.epsilon is None) == mixed]
+        for mixed in (False, True)
+    )
     if all(cost.mu is not None for cost in costs):
-        yield Composed(gaussian_epsilon(total_mu(costs), delta), delta, "squares of mu added and converted exactly")
+        yield Composed(
+            gaussian_epsilon(total_mu(costs), delta),
+            delta,
+            "squares of mu added and converted exactly",
+        )
         if not pure:
             return  # for Gaussian noise nothing is smaller
-    if len(costs) == 1 and costs[0].count == 1 and costs[0].mu is not None and costs[0].epsilon is not None:
-        yield Composed(selection_epsilon(costs[0].epsilon, delta), delta, "the trade-off function of one selection")
+    if (
+        len(costs) == 1
+        and costs[0].count == 1
+        and costs[0].mu is not None
+        and costs[0].epsilon is not None
+    ):
+        yield Composed(
+            selection_epsilon(costs[0].epsilon, delta),
+            delta,
+            "the trade-off function of one selection",
+        )
         yield Composed(total_epsilon(costs), delta, "pure epsilons added")
         return  # the others know less of it
-    yield Composed(epsilon_of_zcdp(total_rho(costs), delta), delta, "zCDP costs added and converted")
+    yield Composed(
+        epsilon_of_zcdp(total_rho(costs), delta),
+        delta,
+        "zCDP costs added and converted",
+    )
     if pure and not rest:
         yield Composed(total_epsilon(pure), delta, "pure epsilons added")
     elif pure:
-        epsilon = above(Fraction(total_epsilon(pure)) + Fraction(epsilon_of_zcdp(total_rho(rest), delta)))
+        epsilon = above(
+            Fraction(total_epsilon(pure))
+            + Fraction(epsilon_of_zcdp(total_rho(rest), delta))
+        )
         yield Composed(epsilon, delta, "pure epsilons added to converted zCDP")

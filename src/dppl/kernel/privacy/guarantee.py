@@ -23,7 +23,13 @@ from dppl.kernel.privacy.accounting import (
     sampled_gaussian_pairs,
 )
 from dppl.kernel.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
-from dppl.kernel.privacy.composition import Cost, compose, covers, total_epsilon, total_mu
+from dppl.kernel.privacy.composition import (
+    Cost,
+    compose,
+    covers,
+    total_epsilon,
+    total_mu,
+)
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -32,14 +38,16 @@ NEIGHBOURS = {
     "replace-one": "two data sets are neighbours when one record is replaced by another",
 }
 # Units: what one neighbour step adds or removes.
-RECORD, PERSON = "one record", "one person with all of their records"
+RECORD = "one record"
+PERSON = "one person with all of their records"
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # All deltas at which statements give an epsilon.
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Further deltas at which epsilons bound tests for a record, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
-# Shares of outsiders wrongly suspected at which statements say how many members a test identifies.
+# Shares of outsiders wrongly suspected at which statements say how many members a test
+# identifies.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
 ASSUMPTIONS = (
@@ -48,9 +56,13 @@ ASSUMPTIONS = (
 )
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
 A_LOOK = "what the owner decided after a look at the records, such as whether to go on (check, review)"
-A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
+A_CHANGED_RECORD = (
+    "a changed label or record, which counts as one removed and one added"
+)
 SEVERAL_RECORDS = "several records of one person"
-A_STRICT_STOP = "whether the run stopped because a record could not be used (strict): one bit"
+A_STRICT_STOP = (
+    "whether the run stopped because a record could not be used (strict): one bit"
+)
 # Of no single record: a fit that could not read the files as a whole would not begin.
 FORM_OF_FILES = "the form of the files of records: their format, encoding and header"
 OTHER_RELEASES = "other releases from the same records, whose costs add up"
@@ -79,9 +91,10 @@ class Release:
     parameters : dict of str to float
         Of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
-        Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one, pure
-        ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
-        epsilon. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
+        Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and,
+        where it has one, pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one
+        selection by the exponential mechanism, of range epsilon. A release that was
+        accounted in approximate DP only has ``epsilon`` and ``delta``.
     times : int, default=1
         Number of draws. Sensitivity and noise are for one, the cost is for all.
     """
@@ -97,12 +110,18 @@ class Release:
     @property
     def drawn(self) -> str:
         """The mechanism, and how often it was used."""
-        return self.mechanism if self.times == 1 else f"{self.mechanism}, {self.times} times"
+        return (
+            self.mechanism
+            if self.times == 1
+            else f"{self.mechanism}, {self.times} times"
+        )
 
     def repeated(self, times: int) -> Release:
         """Return the entry of this release of Gaussian noise, made so many times."""
         if set(self.cost) != {"mu", "rho"}:
-            raise BudgetError(f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}.")
+            raise BudgetError(
+                f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}."
+            )
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
 
@@ -112,11 +131,18 @@ class Release:
         if names == {"mu", "rho"}:
             # Sums of different classes have their own noise, so squares add up.
             cost = cost_of_gaussian(n_rows * Fraction(self.cost["mu"]) ** 2)
-            return replace(self, sensitivity=math.sqrt(n_rows) * self.sensitivity, cost=cost)
+            return replace(
+                self, sensitivity=math.sqrt(n_rows) * self.sensitivity, cost=cost
+            )
         if names != {"epsilon", "mu", "rho"}:
-            raise BudgetError(f"costs of {self.mechanism} to several rows together are not known.")
-        # Selections for several classes, or several steps of one selection: the ranges add up.
-        return replace(self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"]))))
+            raise BudgetError(
+                f"costs of {self.mechanism} to several rows together are not known."
+            )
+        # Selections for several classes, or several steps of one selection: the ranges
+        # add up.
+        return replace(
+            self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"])))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
@@ -129,19 +155,28 @@ class Release:
     def from_dict(cls, values: dict[str, Any]) -> Release:
         """Read what `to_dict` wrote."""
         release = cls(**_read_fields(cls, {"times": 1} | values))
-        cost, noise_std = release.cost, release.parameters.get("noise_std", 0.0)
+        cost = release.cost
+        noise_std = release.parameters.get("noise_std", 0.0)
         consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
         if {"mu", "rho"} <= set(cost):
-            # Whatever states a mu states what follows from it, of Gaussian noise or of one selection.
+            # Whatever states a mu states what follows from it, of Gaussian noise or of
+            # one selection.
             follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
             if "epsilon" in cost:
                 follows = cost_of_selection(cost["epsilon"])
-            consistent &= all(math.isclose(cost[name], follows[name], rel_tol=1e-9) for name in ("mu", "rho"))
+            consistent &= all(
+                math.isclose(cost[name], follows[name], rel_tol=1e-9)
+                for name in ("mu", "rho")
+            )
         if release.mechanism == "rounded Gaussian" and "mu" in cost:
             # The last digits went through floats.
-            consistent &= cost["mu"] * noise_std >= math.sqrt(release.times) * release.sensitivity * (1 - 1e-9)
+            consistent &= cost["mu"] * noise_std >= math.sqrt(
+                release.times
+            ) * release.sensitivity * (1 - 1e-9)
         if not consistent:
-            raise ValueError("sensitivity, noise and cost of a release contradict each other")
+            raise ValueError(
+                "sensitivity, noise and cost of a release contradict each other"
+            )
         return release
 
 
@@ -167,24 +202,28 @@ class Guarantee:
     public_inputs, not_covered : tuple of str
         What was treated as public, and what the guarantee does not cover.
     fit_for_release : bool
-        Whether all randomness came from the operating system. False for a seeded run, whose noise can be recomputed.
+        Whether all randomness came from the operating system. False for a seeded run,
+        whose noise can be recomputed.
     neighbours : str, default=None
-        A narrower neighbouring relation in words, where the method has one; None takes the words of `adjacency`.
+        A narrower neighbouring relation in words, where the method has one; None takes
+        the words of `adjacency`.
     unit : str, default="one record"
         What one neighbour step adds, removes or replaces.
     ledger_entry : str, default=None
         Data set and number of the charge that paid for the releases.
     exact : bool, default=True
-        Whether what was drawn is exactly what the accounting speaks of. Where it is not, the model is for research, and
-        `not_covered` says why.
+        Whether what was drawn is exactly what the accounting speaks of. Where it is
+        not, the model is for research, and `not_covered` says why.
     assumptions : tuple of str
         What the guarantee rests on and no program can check.
     software : dict of str to str
         Versions that made the release; by default those installed.
     n_models : int, default=1
-        How many models it is of: of a stream one after each task, of numbers about models none.
+        How many models it is of: of a stream one after each task, of numbers about
+        models none.
     holders : tuple of str, default=()
-        Institutions whose answers were added up. Each of them made these releases, from its own records.
+        Institutions whose answers were added up. Each of them made these releases, from
+        its own records.
     """
 
     budget: Budget
@@ -206,22 +245,39 @@ class Guarantee:
         """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
             # Such costs have no exact sum.
-            raise BudgetError("accounted in (epsilon, delta) alone: a ledger cannot charge it; use sampling_rate=1.")
+            raise BudgetError(
+                "accounted in (epsilon, delta) alone: a ledger cannot charge it; use sampling_rate=1."
+            )
         unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
-        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
+        return [
+            replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit)
+            for release in self.releases
+        ]
 
     @property
     def mu(self) -> float | None:
         """What all releases cost in Gaussian DP, rounded up; None if one was not accounted in it."""
-        return total_mu(self.costs()) if all("mu" in release.cost for release in self.releases) else None
+        return (
+            total_mu(self.costs())
+            if all("mu" in release.cost for release in self.releases)
+            else None
+        )
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
         stated, sampling = self._approximate()
         if sampling is not None:
             epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
-            return epsilon if stated is None or delta < stated.delta else min(epsilon, stated.epsilon)
-        return compose(self.costs(), delta).epsilon if stated is None else stated.to_approx(delta).epsilon
+            return (
+                epsilon
+                if stated is None or delta < stated.delta
+                else min(epsilon, stated.epsilon)
+            )
+        return (
+            compose(self.costs(), delta).epsilon
+            if stated is None
+            else stated.to_approx(delta).epsilon
+        )
 
     def best_guess(self) -> float:
         """Return how often a guess of membership at even odds is right at most, rounded up."""
@@ -229,36 +285,54 @@ class Guarantee:
             return tradeoff.selection_best_guess(selection)
         if (mu := self.mu) is not None:
             return tradeoff.gaussian_best_guess(mu)
-        return min(tradeoff.approximate_best_guess(epsilon, delta) for epsilon, delta in self._pairs())
+        return min(
+            tradeoff.approximate_best_guess(epsilon, delta)
+            for epsilon, delta in self._pairs()
+        )
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """Return the share of members that tests find at most which wrongly suspect this share of others, rounded up.
 
-        That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1) for Gaussian noise (Dong, Roth,
-        Su 2022, arXiv:1905.02383v3, Definition 2.6).
+        That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1)
+        for Gaussian noise (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.6).
         """
         _validate.open_unit(false_positive_rate=false_positive_rate)
         if (selection := self._selection()) is not None:
             return tradeoff.selection_power(selection, false_positive_rate)
         if (mu := self.mu) is not None:
             return tradeoff.gaussian_power(mu, false_positive_rate)
-        # The largest difference of the two rates is what a guess at even odds gains, twice.
-        gained = math.nextafter(2 * self.best_guess() - 1 + false_positive_rate, math.inf)
+        # The largest difference of the two rates is what a guess at even odds gains,
+        # twice.
+        gained = math.nextafter(
+            2 * self.best_guess() - 1 + false_positive_rate, math.inf
+        )
         pairs = self._pairs()
-        return min(gained, *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs))
+        return min(
+            gained,
+            *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs),
+        )
 
     def implied(self, delta: float | None = None) -> dict[str, Any]:
         """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests can reach."""
         stated, sampling = self._approximate()
-        # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
-        deltas = {at for at in DELTAS if sampling or stated is None or at >= stated.delta}
+        # Of releases that were accounted in approximate DP nothing is proven at smaller
+        # deltas.
+        deltas = {
+            at for at in DELTAS if sampling or stated is None or at >= stated.delta
+        }
         deltas |= set() if delta is None else {delta}
         rates = {rate: self.true_positive_rate(rate) for rate in FALSE_POSITIVE_RATES}
         return {
             "mu": self.mu,
-            "epsilon": [{"delta": at, "epsilon": self.epsilon(at)} for at in sorted(deltas, reverse=True)],
+            "epsilon": [
+                {"delta": at, "epsilon": self.epsilon(at)}
+                for at in sorted(deltas, reverse=True)
+            ],
             "best_guess": self.best_guess(),
-            "tests": [{"false_positive_rate": low, "true_positive_rate": high} for low, high in rates.items()],
+            "tests": [
+                {"false_positive_rate": low, "true_positive_rate": high}
+                for low, high in rates.items()
+            ],
         }
 
     def summary(self, delta: float | None = None) -> str:
@@ -280,7 +354,9 @@ class Guarantee:
     @property
     def pure_epsilon(self) -> float | None:
         """What all releases cost in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
-        if not self.releases or any("epsilon" not in release.cost for release in self.releases):
+        if not self.releases or any(
+            "epsilon" not in release.cost for release in self.releases
+        ):
             return None
         return total_epsilon(self.costs()) if self._approximate()[0] is None else None
 
@@ -290,7 +366,11 @@ class Guarantee:
         if isinstance(self.budget, ApproxDP):
             return self.budget.delta
         stated, sampling = self._approximate()
-        return USUAL_DELTA if sampling or stated is None else max(USUAL_DELTA, stated.delta)
+        return (
+            USUAL_DELTA
+            if sampling or stated is None
+            else max(USUAL_DELTA, stated.delta)
+        )
 
     def stays_within_budget(self) -> bool:
         """Whether the stated costs of all releases stay within the budget."""
@@ -298,9 +378,13 @@ class Guarantee:
         if stated is not None or sampling is not None:
             budget = self.budget
             return isinstance(budget, ApproxDP) and (
-                self.epsilon(budget.delta) <= budget.epsilon if stated is None else stated <= budget
+                self.epsilon(budget.delta) <= budget.epsilon
+                if stated is None
+                else stated <= budget
             )
-        return bool(self.releases) != self.budget.is_zero and covers(self.budget, self.costs())
+        return bool(self.releases) != self.budget.is_zero and covers(
+            self.budget, self.costs()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a JSON-ready dictionary; `from_dict` reads it back."""
@@ -335,21 +419,29 @@ class Guarantee:
     def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
         """Return what one release costs that was accounted in approximate DP only, and how it samples, if it does.
 
-        Several releases state no total, which follows from how one of them samples and from the mu of the others.
+        Several releases state no total, which follows from how one of them samples and
+        from the mu of the others.
         """
         sampled = [one for one in self.releases if "delta" in one.cost]
         others = [one.cost for one in self.releases if "delta" not in one.cost]
         if len(sampled) != 1 or not all("mu" in cost for cost in others):
             return None, None
         (release,) = sampled
-        stated = None if others else ApproxDP(release.cost["epsilon"], release.cost["delta"])
+        stated = (
+            None if others else ApproxDP(release.cost["epsilon"], release.cost["delta"])
+        )
         if not {"noise_std", "sampling_rate"} <= set(release.parameters):
             return stated, None
         # The last digits went through floats.
         multiplier = (1 - 1e-9) * release.parameters["noise_std"] / release.sensitivity
         rate = release.parameters["sampling_rate"]
         mu = total_mu(Cost.from_dict(cost) for cost in others) if others else 0.0
-        return stated, {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times, "mu": mu}
+        return stated, {
+            "multiplier": multiplier,
+            "sampling_rate": rate,
+            "steps": release.times,
+            "mu": mu,
+        }
 
     def _pairs(self) -> Sequence[tuple[float, float]]:
         """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
@@ -359,11 +451,16 @@ class Guarantee:
         if stated is not None:
             return [(stated.epsilon, stated.delta)]
         pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
-        return [*pure, *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS))]
+        return [
+            *pure,
+            *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS)),
+        ]
 
     def _selection(self) -> float | None:
         """Return the range of the one selection that was released, if that is all."""
-        if len(self.releases) != 1 or not {"mu", "epsilon"} <= set(self.releases[0].cost):
+        if len(self.releases) != 1 or not {"mu", "epsilon"} <= set(
+            self.releases[0].cost
+        ):
             return None
         return self.releases[0].cost["epsilon"]
 

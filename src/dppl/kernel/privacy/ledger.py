@@ -1,8 +1,9 @@
 """The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
 
-A release is charged before any private value enters a mechanism and before noise is drawn. A process that dies
-afterwards leaves its charge behind, marked as unfinished. Costs are exact or rounded up, and one transaction reads the
-total and adds to it, so that processes that charge at once never overspend. Three tables of a SQLite file or a
+A release is charged before any private value enters a mechanism and before noise is
+drawn. A process that dies afterwards leaves its charge behind, marked as unfinished.
+Costs are exact or rounded up, and one transaction reads the total and adds to it, so
+that processes that charge at once never overspend. Three tables of a SQLite file or a
 PostgreSQL database hold it.
 """
 
@@ -33,34 +34,66 @@ from dppl.kernel.privacy.accounting import (
     search_epsilon_and_order,
     zcdp_within,
 )
-from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
-from dppl.kernel.privacy.composition import Cost, epsilon_at, total_budget, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.budgets import (
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    budget_from_dict,
+    checked_budget,
+    worth_showing,
+)
+from dppl.kernel.privacy.composition import (
+    Cost,
+    epsilon_at,
+    total_budget,
+    total_epsilon,
+    total_mu,
+    total_rho,
+)
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
-from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
+from dppl.kernel.privacy.tradeoff import (
+    SMALLEST_EPSILON,
+    gaussian_epsilon,
+    gaussian_mu_within,
+)
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
 
 SCHEMA_VERSION = 4
-CHARGED, RELEASED = "charged", "released"
+CHARGED = "charged"
+RELEASED = "released"
 # Whom an account is for: a record, or a person with all of their records.
 UNITS = ("record", "person")
-# How accounts add up, by the parameters of their budget; the first is for a new account.
-_ROUTES = {("mu",): ("gdp",), ("rho",): ("zcdp",), ("epsilon",): ("pure",), ("epsilon", "delta"): ("gdp", "renyi")}
-# What a release must cost to be added up by a route, and what to do with others; searches cost none of these.
+# How accounts add up, by the parameters of their budget; the first is for a new
+# account.
+_ROUTES = {
+    ("mu",): ("gdp",),
+    ("rho",): ("zcdp",),
+    ("epsilon",): ("pure",),
+    ("epsilon", "delta"): ("gdp", "renyi"),
+}
+# What a release must cost to be added up by a route, and what to do with others;
+# searches cost none of these.
 _COSTS = {
     "gdp": ("mu", "charge it to an account in zCDP"),
     "zcdp": ("rho", "charge it to an account in approximate DP"),
-    "pure": ("epsilon", "Gaussian noise has none, but PublicPrototypes (method public) has one"),
+    "pure": (
+        "epsilon",
+        "Gaussian noise has none, but PublicPrototypes (method public) has one",
+    ),
 }
 _NAME = re.compile("[A-Za-z0-9._-]+( [A-Za-z0-9._-]+)*")
-_LOOKS = str.maketrans("01i", "oll")  # what small letters and digits look like, some of them as large ones
-# The part of the data set that a release came from, None for all of it, and what it cost.
+_LOOKS = str.maketrans(
+    "01i", "oll"
+)  # what small letters and digits look like, some of them as large ones
+# The part of the data set that a release came from, None for all of it, and what it
+# cost.
 Paid: TypeAlias = tuple[str | None, dict[str, Any]]
 
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
-# Every transaction takes the one write lock first, so that nobody charges between its read and its write. PostgreSQL
-# needs its default isolation for that, whatever the server is set to: a stricter one would read a state from before
-# the wait.
+# Every transaction takes the one write lock first, so that nobody charges between its
+# read and its write. PostgreSQL needs its default isolation for that, whatever the
+# server is set to: a stricter one would read a state from before the wait.
 _BEGIN = {
     "sqlite": ("BEGIN IMMEDIATE",),
     "postgresql": (
@@ -72,7 +105,9 @@ _BEGIN = {
 }
 
 _METADATA = sa.MetaData()
-_SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
+_SCHEMA = sa.Table(
+    "dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True)
+)
 _DATASETS = sa.Table(
     "dppl_datasets",
     _METADATA,
@@ -88,7 +123,13 @@ _RELEASES = sa.Table(
     "dppl_releases",
     _METADATA,
     sa.Column("id", sa.Integer, primary_key=True, key="number"),
-    sa.Column("dataset_id", sa.Integer, sa.ForeignKey(_DATASETS.c.id), nullable=False, index=True),
+    sa.Column(
+        "dataset_id",
+        sa.Integer,
+        sa.ForeignKey(_DATASETS.c.id),
+        nullable=False,
+        index=True,
+    ),
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("mechanism", sa.Text, nullable=False),
     sa.Column("cost", sa.JSON, nullable=False),
@@ -112,7 +153,8 @@ class LedgerEntry:
 
     dataset: str
     number: int  # number of the release in its ledger
-    # name of the training that it pays for step by step: a random number, which no other charge in any ledger has
+    # name of the training that it pays for step by step: a random number, which no
+    # other charge in any ledger has
     run: str | None = None
 
     def __str__(self) -> str:
@@ -133,31 +175,36 @@ class Ledger:
     Parameters
     ----------
     path_or_url : path or str
-        A SQLite file, made where there is none, or the SQLAlchemy URL of a PostgreSQL database
-        (``postgresql+psycopg://…``).
+        A SQLite file, made where there is none, or the SQLAlchemy URL of a PostgreSQL
+        database (``postgresql+psycopg://…``).
     dataset : str
-        Name of the private data set: 1 to 255 ASCII letters, digits, ``.``, ``_`` and ``-``, with single spaces between
-        them, as all names in a ledger. Whoever adds records to it later keeps the name and the account.
+        Name of the private data set: 1 to 255 ASCII letters, digits, ``.``, ``_`` and
+        ``-``, with single spaces between them, as all names in a ledger. Whoever adds
+        records to it later keeps the name and the account.
     budget : Budget, default=None
-        Total that all releases may spend. Needed when the data set is new; afterwards None, or the same budget.
+        Total that all releases may spend. Needed when the data set is new; afterwards
+        None, or the same budget.
     adjacency : {"add-remove", "replace-one"}, default=None
-        Relation in which the account is kept, since costs under different relations do not add. None is add-remove for
-        a new data set.
+        Relation in which the account is kept, since costs under different relations do
+        not add. None is add-remove for a new data set.
     accounting : {"gdp", "renyi"}, default=None
-        How a new account in ApproxDP adds up; it stays so, because a route chosen later could be chosen by what earlier
-        releases showed. ``"gdp"``, the default, adds squares of mu and converts exactly, which allows the most Gaussian
-        noise. ``"renyi"`` adds zCDP costs, which allows more selections of public rows, or, with searches for
-        hyper-parameters among them, which have no mu, Rényi divergences at one order.
+        How a new account in ApproxDP adds up; it stays so, because a route chosen later
+        could be chosen by what earlier releases showed. ``"gdp"``, the default, adds
+        squares of mu and converts exactly, which allows the most Gaussian noise.
+        ``"renyi"`` adds zCDP costs, which allows more selections of public rows, or,
+        with searches for hyper-parameters among them, which have no mu, Rényi
+        divergences at one order.
     unit : {"record", "person"}, default=None
-        Whom the account is for; None is a record for a new data set. One for persons takes the releases of fits with
-        `groups`, and no others.
+        Whom the account is for; None is a record for a new data set. One for persons
+        takes the releases of fits with `groups`, and no others.
 
     Notes
     -----
-    **Privacy.** Unit: `unit`. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
-    public parameters only. Sensitivity: none. Public inputs: everything stored. Not covered: releases made without the
-    ledger, and the truth of `partition` names. Under replace-one the total holds for the narrowest relation among the
-    releases: `MeanPrototypes` hides a replacement within a class only.
+    **Privacy.** Unit: `unit`. Relation: as stated by `adjacency`. Released: nothing;
+    the ledger holds costs and public parameters only. Sensitivity: none. Public inputs:
+    everything stored. Not covered: releases made without the ledger, and the truth of
+    `partition` names. Under replace-one the total holds for the narrowest relation
+    among the releases: `MeanPrototypes` hides a replacement within a class only.
 
     Examples
     --------
@@ -183,7 +230,9 @@ class Ledger:
     ) -> None:
         check_name("dataset", dataset)
         if budget is not None and checked_budget(budget).is_zero:
-            raise ParameterError("budget must be above 0, or the account could pay for nothing.")
+            raise ParameterError(
+                "budget must be above 0, or the account could pay for nothing."
+            )
         routes = () if budget is None else _ROUTES[tuple(budget.to_dict())]
         if accounting is not None and routes:
             _validate.one_of(routes, accounting=accounting)
@@ -195,7 +244,9 @@ class Ledger:
         self._engine = _connect(path_or_url, must_exist=budget is None)
         with _transaction(self._engine) as connection:
             _prepare(connection)
-            row = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+            row = connection.execute(
+                _DATASETS.select().where(_DATASETS.c.name == dataset)
+            ).one_or_none()
             if row is None:
                 names = _names(connection)
                 check_name("dataset", dataset, names)
@@ -205,7 +256,9 @@ class Ledger:
                     meant = _validate.closest(dataset, names)
                     raise ParameterError(text, parameter="dataset", suggestion=meant)
                 if unit == "person" and adjacency == "replace-one":
-                    raise ParameterError("for persons needs the adjacency add-remove.", parameter="unit")
+                    raise ParameterError(
+                        "for persons needs the adjacency add-remove.", parameter="unit"
+                    )
                 account = _DATASETS.insert().values(
                     name=dataset,
                     budget=budget.to_dict(),
@@ -215,14 +268,27 @@ class Ledger:
                     unit=unit or "record",
                 )
                 row = connection.execute(account.returning(*_DATASETS.c)).one()
-        self.dataset, self.budget = dataset, budget_from_dict(row.budget)
-        self.adjacency, self.accounting, self.unit = row.adjacency, row.accounting, row.unit
-        self._parameter = next(iter(self.budget.to_dict()))  # what is spent: mu, rho or epsilon
-        # An account is fixed for good, so whatever is given must be what it was opened with.
-        given = {"budget": budget, "adjacency": adjacency, "accounting": accounting, "unit": unit}
+        self.dataset = dataset
+        self.budget = budget_from_dict(row.budget)
+        self.adjacency = row.adjacency
+        self.accounting = row.accounting
+        self.unit = row.unit
+        self._parameter = next(
+            iter(self.budget.to_dict())
+        )  # what is spent: mu, rho or epsilon
+        # An account is fixed for good, so whatever is given must be what it was opened
+        # with.
+        given = {
+            "budget": budget,
+            "adjacency": adjacency,
+            "accounting": accounting,
+            "unit": unit,
+        }
         for name, value in given.items():
             if value not in (None, fixed := getattr(self, name)):
-                raise ParameterError(f"data set {dataset!r} has the {name} {fixed!r} in this ledger; got {value!r}.")
+                raise ParameterError(
+                    f"data set {dataset!r} has the {name} {fixed!r} in this ledger; got {value!r}."
+                )
 
     def charge(
         self,
@@ -239,35 +305,51 @@ class Ledger:
         Parameters
         ----------
         guarantee : Guarantee
-            Its releases are charged, not its budget: a mechanism may cost less than it was allowed.
+            Its releases are charged, not its budget: a mechanism may cost less than it
+            was allowed.
         estimator : str, default=""
             Who asks, for the record.
         parameters : dict, default=None
             Public parameters, JSON-ready, for the record.
         partition : str, default=None
-            Name of a part of the data set that shares no record (in an account for persons, no person) with parts of
-            other names, which is the caller's word. Releases on such parts cost the maximum over parts.
+            Name of a part of the data set that shares no record (in an account for
+            persons, no person) with parts of other names, which is the caller's word.
+            Releases on such parts cost the maximum over parts.
         stepwise : bool, default=False
-            Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
-            runs of it from drawing more than they paid for.
+            Whether it pays for a training that draws in steps and may be interrupted.
+            Then `begin_step` keeps several runs of it from drawing more than they paid
+            for.
         run : str, default=None
-            The random name of a training in steps, 32 characters long, which is charged once however often it asks.
+            The random name of a training in steps, 32 characters long, which is charged
+            once however often it asks.
         """
         cost = self.cost_of(guarantee, partition=partition)
         # What keeps a release from being an ordinary one is kept for the record.
-        unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
-        given, run = run, run or (uuid4().hex if stepwise else None)
+        unusual = {
+            name: False
+            for name in ("exact", "fit_for_release")
+            if not getattr(guarantee, name)
+        }
+        given = run
+        run = run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
             if given is not None:
-                of_run = _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset), _RELEASES.c.run == given
-                paid: int | None = connection.execute(sa.select(_RELEASES.c.number).where(*of_run)).scalar_one_or_none()
+                of_run = (
+                    _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset),
+                    _RELEASES.c.run == given,
+                )
+                paid: int | None = connection.execute(
+                    sa.select(_RELEASES.c.number).where(*of_run)
+                ).scalar_one_or_none()
                 if paid is not None:
                     return LedgerEntry(self.dataset, paid, given)
             self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
                 status=CHARGED,
-                mechanism="; ".join(dict.fromkeys(release.drawn for release in guarantee.releases)),
+                mechanism="; ".join(
+                    dict.fromkeys(release.drawn for release in guarantee.releases)
+                ),
                 cost=cost,
                 adjacency=guarantee.adjacency,
                 partition=partition,
@@ -278,7 +360,9 @@ class Ledger:
                 run=run,
                 begun=None if run is None else 0,
             )
-            number: int = connection.execute(charge.returning(_RELEASES.c.number)).scalar_one()
+            number: int = connection.execute(
+                charge.returning(_RELEASES.c.number)
+            ).scalar_one()
         return LedgerEntry(self.dataset, number, run)
 
     def steps_begun(self, entry: LedgerEntry) -> int | None:
@@ -286,7 +370,9 @@ class Ledger:
         with _transaction(self._engine) as connection:
             return self._begun(connection, entry)
 
-    def begin_step(self, entry: LedgerEntry, step: int, *, answer: str | None = None) -> None:
+    def begin_step(
+        self, entry: LedgerEntry, step: int, *, answer: str | None = None
+    ) -> None:
         """Record that a step of a training begins, before it draws; each begins once.
 
         Parameters
@@ -296,19 +382,26 @@ class Ledger:
         step : int
             Steps count from 0.
         answer : str, default=None
-            Hash of what the step released, which stays among the parameters of the charge until the next one.
+            Hash of what the step released, which stays among the parameters of the
+            charge until the next one.
         """
         with _transaction(self._engine) as connection:
             begun = self._begun(connection, entry)
             if begun is None:
-                raise LedgerError(f"the ledger does not hold the charge of this training of {self.dataset!r} any more.")
+                raise LedgerError(
+                    f"the ledger does not hold the charge of this training of {self.dataset!r} any more."
+                )
             if begun > step:
                 training = f"the training that release {entry.number} of {self.dataset!r} paid for"
-                raise LedgerError(f"step {step + 1} of {training} has begun before, in a run from the same checkpoint.")
+                raise LedgerError(
+                    f"step {step + 1} of {training} has begun before, in a run from the same checkpoint."
+                )
             of_entry = _RELEASES.c.number == entry.number
             values: dict[str, Any] = {"begun": step + 1}
             if answer is not None:
-                known = connection.execute(sa.select(_RELEASES.c.parameters).where(of_entry)).scalar_one()
+                known = connection.execute(
+                    sa.select(_RELEASES.c.parameters).where(of_entry)
+                ).scalar_one()
                 values["parameters"] = {**known, "last_answer": answer}
             connection.execute(_RELEASES.update().where(of_entry).values(values))
 
@@ -326,7 +419,13 @@ class Ledger:
         with _transaction(self._engine) as connection:
             self._join(_paid(connection, self.dataset), (partition, cost))
 
-    def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
+    def finish(
+        self,
+        entry: LedgerEntry,
+        *,
+        model_sha256: str | None = None,
+        tell_time: bool = True,
+    ) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
 
         Parameters
@@ -334,17 +433,28 @@ class Ledger:
         entry : LedgerEntry
         model_sha256 : str, default=None
         tell_time : bool, default=True
-            False for a search, whose time would reveal its number of runs, which must stay secret. (Whoever sees the
-            time of the ledger's file, or the logs of a database, learns it all the same.)
+            False for a search, whose time would reveal its number of runs, which must
+            stay secret. (Whoever sees the time of the ledger's file, or the logs of a
+            database, learns it all the same.)
         """
-        values = {"status": RELEASED, "released_at": _now() if tell_time else None, "model_sha256": model_sha256}
+        values = {
+            "status": RELEASED,
+            "released_at": _now() if tell_time else None,
+            "model_sha256": model_sha256,
+        }
         with _transaction(self._engine) as connection:
-            connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(values))
+            connection.execute(
+                _RELEASES.update()
+                .where(_RELEASES.c.number == entry.number)
+                .values(values)
+            )
 
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
         with _transaction(self._engine) as connection:
-            return self.budget.to_dict() | {self._parameter: self._total(_paid(connection, self.dataset))}
+            return self.budget.to_dict() | {
+                self._parameter: self._total(_paid(connection, self.dataset))
+            }
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down; with "renyi" the difference of epsilons."""
@@ -355,8 +465,14 @@ class Ledger:
         """Return all charges of the data set in order, JSON-ready."""
         with _transaction(self._engine) as connection:
             hidden = ("dataset_id", "run", "begun")
-            columns = [column.label(column.key) for column in _RELEASES.c if column.key not in hidden]
-            return [dict(row._mapping) for row in _rows(connection, self.dataset, *columns)]
+            columns = [
+                column.label(column.key)
+                for column in _RELEASES.c
+                if column.key not in hidden
+            ]
+            return [
+                dict(row._mapping) for row in _rows(connection, self.dataset, *columns)
+            ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole account, JSON-ready."""
@@ -377,7 +493,9 @@ class Ledger:
 
         return words.account_as_html(self.to_dict())
 
-    def cost_of(self, guarantee: Guarantee, *, partition: str | None = None) -> dict[str, Any]:
+    def cost_of(
+        self, guarantee: Guarantee, *, partition: str | None = None
+    ) -> dict[str, Any]:
         """Return what a release costs here; raise ParameterError if it is of no kind that this account adds up.
 
         Parameters
@@ -393,16 +511,22 @@ class Ledger:
                 raise ParameterError(f"{rule}.", parameter="partition")
         if guarantee.adjacency != self.adjacency:
             kinds = f"under {self.adjacency}, but this release is private under {guarantee.adjacency}"
-            raise ParameterError(f"data set {self.dataset!r} is accounted {kinds}; such costs do not add.")
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted {kinds}; such costs do not add."
+            )
         unit = "person" if guarantee.unit == PERSON else "record"
         if unit != self.unit:
             kinds = f"by the {self.unit}, but this release protects a {unit}"
             fit = f"fit {'without' if unit == 'person' else 'with'} groups, or open an account for {unit}s"
-            raise ParameterError(f"data set {self.dataset!r} is accounted {kinds}: {fit}.")
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted {kinds}: {fit}."
+            )
         costs = guarantee.costs()
         if any(cost.mean_runs is not None for cost in costs):
             if len(costs) > 1:
-                raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
+                raise ParameterError(
+                    "a search is charged alone; charge each guarantee that holds one by itself."
+                )
             return dict(guarantee.releases[0].cost)
         # A notion in which one of the releases has no cost has none of all together.
         total = {"rho": total_rho(costs)}
@@ -422,12 +546,18 @@ class Ledger:
         if needed not in (None, *cost):
             if "mean_runs" in cost:
                 instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
-            account = f"data set {self.dataset!r} has the accounting {self.accounting!r}"
-            raise BudgetExceeded(f"{account}, in which this release states no cost; {instead}.")
-        total, budget = self._total([*paid, new]), self.budget.to_dict()[self._parameter]
+            account = (
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}"
+            )
+            raise BudgetExceeded(
+                f"{account}, in which this release states no cost; {instead}."
+            )
+        total = self._total([*paid, new])
+        budget = self.budget.to_dict()[self._parameter]
         if total > budget:
             spent = self._total(paid)
-            needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
+            needs = self._rest(total, spent)
+            left = worth_showing(self._rest(budget, spent), budget)
             # With few digits, or with all of them where the two would look the same.
             digits = ".6g" if f"{needs:.6g}" != f"{left:.6g}" else ""
             raise BudgetExceeded(
@@ -440,7 +570,10 @@ class Ledger:
         costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
         order = self._order([cost for _, cost in costs])
         parts: set[str | None] = {None, *(partition for partition, _ in costs)}
-        return max(self._sum([cost for name, cost in costs if name in (None, part)], order) for part in parts)
+        return max(
+            self._sum([cost for name, cost in costs if name in (None, part)], order)
+            for part in parts
+        )
 
     def _rest(self, whole: float, part: float) -> float:
         """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
@@ -449,22 +582,31 @@ class Ledger:
         if isinstance(self.budget, GaussianDP):
             return root_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
         if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
-            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
+            of_whole, of_part = (
+                gaussian_mu_within(epsilon, self.budget.delta)
+                for epsilon in (whole, part)
+            )
             squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
-            epsilon = gaussian_epsilon(root_below(squared), self.budget.delta) if squared > 0 else 0.0
+            epsilon = (
+                gaussian_epsilon(root_below(squared), self.budget.delta)
+                if squared > 0
+                else 0.0
+            )
             return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
         return below(Fraction(whole) - Fraction(part))
 
     def _order(self, costs: list[Cost]) -> float | None:
         """Return the Rényi order of an account with searches, which was settled before anything was released.
 
-        It follows from the first release if this was a search, else from the conversion of the budget itself. An order
-        chosen later could be chosen by what earlier releases showed.
+        It follows from the first release if this was a search, else from the conversion
+        of the budget itself. An order chosen later could be chosen by what earlier
+        releases showed.
         """
         if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
             return None
         assert isinstance(self.budget, ApproxDP)
-        first, delta = costs[0], self.budget.delta
+        first = costs[0]
+        delta = self.budget.delta
         if first.mean_runs is None:
             return epsilon_and_order(zcdp_within(self.budget.epsilon, delta), delta)[1]
         return search_epsilon_and_order(first.rho, first.mean_runs, delta)[1]
@@ -472,8 +614,9 @@ class Ledger:
     def _sum(self, costs: list[Cost], order: float | None) -> float:
         """Add up by the route of this account.
 
-        Costs are chosen by what came before, and only sums of fixed kinds of cost are proven to hold then (Feldman,
-        Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of several routes.
+        Costs are chosen by what came before, and only sums of fixed kinds of cost are
+        proven to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta
+        2022, arXiv:2210.17520), not the best of several routes.
         """
         if not costs:
             return 0.0
@@ -490,7 +633,9 @@ class Ledger:
     def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:
             return None
-        query = sa.select(_RELEASES.c.begun).where(_RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run)
+        query = sa.select(_RELEASES.c.begun).where(
+            _RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run
+        )
         return connection.execute(query).scalar_one_or_none()
 
 
@@ -510,35 +655,53 @@ def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None
         rule = "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them"
         raise ParameterError(f"{rule}; got {name!a}.", parameter=parameter)
     for other in others:
-        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
+        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(
+            _LOOKS
+        ):
             rule = "must not look like a name that is in use; for the same records give that one"
-            raise ParameterError(f"{rule}: got {name!r}, which looks like {other!r}.", parameter=parameter)
+            raise ParameterError(
+                f"{rule}: got {name!r}, which looks like {other!r}.",
+                parameter=parameter,
+            )
 
 
 def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:
     """Return what makes connections to a place as `Ledger` takes it, each for one transaction."""
     text = os.fspath(path_or_url)
     try:
-        url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
+        url = (
+            sa.make_url(text)
+            if "://" in text
+            else sa.URL.create("sqlite", database=text)
+        )
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
-        # No pool: a connection that outlives its transaction would keep files open and locks alive.
+        # No pool: a connection that outlives its transaction would keep files open and
+        # locks alive.
         engine = sa.create_engine(
-            url, poolclass=sa.pool.NullPool, json_serializer=lambda value: json.dumps(value, default=str)
+            url,
+            poolclass=sa.pool.NullPool,
+            json_serializer=lambda value: json.dumps(value, default=str),
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         # Other texts than of a missing module could quote a password.
         reason = f" ({error})" if isinstance(error, ImportError) else ""
         places = f"a SQLite file or the URL of a PostgreSQL database (extra {how_to_install('postgresql')})"
-        raise LedgerError(f"a ledger is {places}; this one cannot be used{reason}.") from None
+        raise LedgerError(
+            f"a ledger is {places}; this one cannot be used{reason}."
+        ) from None
     if engine.dialect.name not in _BEGIN:
-        raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
+        raise LedgerError(
+            f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}."
+        )
     if engine.dialect.name == "sqlite":
         file = url.database
         if not file or ":memory:" in file:
             raise LedgerError("a ledger in memory would be forgotten; name a file.")
         if must_exist and not file.startswith("file:") and not os.path.exists(file):
-            raise LedgerError(f"there is no ledger {file}; create one with `dppl ledger create`.")
+            raise LedgerError(
+                f"there is no ledger {file}; create one with `dppl ledger create`."
+            )
         sa.event.listen(engine, "connect", _make_sqlite_strict)
 
     @sa.event.listens_for(engine, "begin")
@@ -550,7 +713,9 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
 
 
 def _make_sqlite_strict(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # the driver would begin transactions later than we must
+    connection.isolation_level = (
+        None  # the driver would begin transactions later than we must
+    )
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -564,9 +729,13 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
             yield connection
     except sa.exc.SQLAlchemyError as error:
         # The statement and its parameters are omitted; they are public, but long.
-        reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
+        reason = " ".join(
+            str(getattr(error, "orig", None) or type(error).__name__).split()
+        )
         file = f" {engine.url.database}" if engine.url.drivername == "sqlite" else ""
-        raise LedgerError(f"the ledger{file} cannot be used: {reason.rstrip('.')}.") from None
+        raise LedgerError(
+            f"the ledger{file} cannot be used: {reason.rstrip('.')}."
+        ) from None
 
 
 def _prepare(connection: sa.Connection) -> None:
@@ -576,29 +745,44 @@ def _prepare(connection: sa.Connection) -> None:
     if version is None:
         connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
     elif version != SCHEMA_VERSION:
-        raise LedgerError(f"the ledger has schema {version}; this version of dppl reads schema {SCHEMA_VERSION}.")
+        raise LedgerError(
+            f"the ledger has schema {version}; this version of dppl reads schema {SCHEMA_VERSION}."
+        )
 
 
 def _names(connection: sa.Connection) -> list[str]:
     """Return the data sets, in the order in which their accounts were made."""
-    return list(connection.execute(sa.select(_DATASETS.c.name).order_by(_DATASETS.c.id)).scalars())
+    return list(
+        connection.execute(
+            sa.select(_DATASETS.c.name).order_by(_DATASETS.c.id)
+        ).scalars()
+    )
 
 
 def _dataset_id(connection: sa.Connection, dataset: str) -> int:
-    row = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+    row = connection.execute(
+        _DATASETS.select().where(_DATASETS.c.name == dataset)
+    ).one_or_none()
     if row is None:
         raise LedgerError(f"the ledger has no data set {dataset!r} any more.")
     return int(row.id)
 
 
-def _rows(connection: sa.Connection, dataset: str, *columns: sa.ColumnElement[Any]) -> Iterator[Any]:
+def _rows(
+    connection: sa.Connection, dataset: str, *columns: sa.ColumnElement[Any]
+) -> Iterator[Any]:
     """Return the charges of a data set in order: the first one settles the order of an account."""
     of_dataset = _RELEASES.c.dataset_id == _dataset_id(connection, dataset)
-    yield from connection.execute(sa.select(*columns).where(of_dataset).order_by(_RELEASES.c.number))
+    yield from connection.execute(
+        sa.select(*columns).where(of_dataset).order_by(_RELEASES.c.number)
+    )
 
 
 def _paid(connection: sa.Connection, dataset: str) -> list[Paid]:
-    return [tuple(row) for row in _rows(connection, dataset, _RELEASES.c.partition, _RELEASES.c.cost)]
+    return [
+        tuple(row)
+        for row in _rows(connection, dataset, _RELEASES.c.partition, _RELEASES.c.cost)
+    ]
 
 
 def _now() -> str:

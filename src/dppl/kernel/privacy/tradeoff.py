@@ -1,16 +1,20 @@
 r"""Trade-off functions of the two mechanisms, and what follows from them, on the safe side of certified values.
 
-The trade-off function of a release is the smallest false-negative rate of any test for a record at a given
-false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.1). Two are enough here:
+The trade-off function of a release is the smallest false-negative rate of any test for
+a record at a given false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3,
+Definition 2.1). Two are enough here:
 
-* **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), of N(0, 1) against N(mu, 1). Squares of mu add up under
-  composition (Corollary 3.3 there), also where mu itself is chosen by what came out before (Smith, Thakurta 2022,
-  arXiv:2210.17520; Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
-* **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon - 1)·a), of a logistic variable
-  against the same one moved by epsilon. docs/guarantees.md proves it, and that it is above G for `selection_mu`.
+* **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), of N(0, 1) against N(mu, 1).
+  Squares of mu add up under composition (Corollary 3.3 there), also where mu itself is
+  chosen by what came out before (Smith, Thakurta 2022, arXiv:2210.17520; Koskela,
+  Tobaben, Honkela 2023, arXiv:2209.15596).
+* **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon -
+  1)·a), of a logistic variable against the same one moved by epsilon.
+  docs/guarantees.md proves it, and that it is above G for `selection_mu`.
 
-Values come from ball arithmetic (Arb, through python-flint): a ball holds the true value, and its end on the safe side
-is returned. Throughout, mu is at least 0, epsilon above 0, delta between 0 and 1, and `level` a false-positive rate.
+Values come from ball arithmetic (Arb, through python-flint): a ball holds the true
+value, and its end on the safe side is returned. Throughout, mu is at least 0, epsilon
+above 0, delta between 0 and 1, and `level` a false-positive rate.
 """
 
 import math
@@ -27,13 +31,17 @@ _LARGEST_PRECISION = 1 << 14
 # Budgets are positive, so this stands for an epsilon of 0, where delta covers all.
 SMALLEST_EPSILON = 1e-12
 # Beyond these no budget makes sense, and balls would take long.
-SMALLEST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-15, 1e8, 1e17
+SMALLEST_MU = 1e-15
+_LARGEST_MU = 1e8
+_LARGEST_EPSILON = 1e17
 
 
 def check_mu(mu: float, *, least: float = 0.0) -> None:
     """Raise for the mu of all releases with which nothing can be done."""
     if not least <= mu <= _LARGEST_MU:
-        raise BudgetError(f"mu must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}; got {mu:.3g}.")
+        raise BudgetError(
+            f"mu must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}; got {mu:.3g}."
+        )
 
 
 @lru_cache(maxsize=256)
@@ -41,7 +49,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest float epsilon of mu-GDP at delta (Dong, Roth, Su 2022, Corollary 2.13)."""
     _validate.open_unit(delta=delta)
     check_mu(mu)
-    return _smallest(lambda epsilon: _covers(mu, epsilon, delta), SMALLEST_EPSILON, _LARGEST_EPSILON)
+    return _smallest(
+        lambda epsilon: _covers(mu, epsilon, delta), SMALLEST_EPSILON, _LARGEST_EPSILON
+    )
 
 
 @lru_cache(maxsize=256)
@@ -49,8 +59,12 @@ def gaussian_mu_within(epsilon: float, delta: float) -> float:
     """Return the largest float mu such that mu-GDP implies (epsilon, delta)."""
     _validate.open_unit(delta=delta)
     if not 0 < epsilon <= _LARGEST_EPSILON:
-        raise BudgetError(f"epsilon must be at most {_LARGEST_EPSILON:g}; got {epsilon:.3g}.")
-    beyond = _smallest(lambda mu: not _covers(mu, epsilon, delta), 0.0, 10 * _LARGEST_MU)
+        raise BudgetError(
+            f"epsilon must be at most {_LARGEST_EPSILON:g}; got {epsilon:.3g}."
+        )
+    beyond = _smallest(
+        lambda mu: not _covers(mu, epsilon, delta), 0.0, 10 * _LARGEST_MU
+    )
     return math.nextafter(beyond, 0.0)
 
 
@@ -67,14 +81,18 @@ def gaussian_power(mu: float, level: float) -> float:
 def selection_mu(epsilon: float) -> float:
     """Return a mu such that one selection of range epsilon is mu-GDP: 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), rounded up."""
     if not epsilon <= _LARGEST_MU:
-        raise BudgetError(f"epsilon must be at most {_LARGEST_MU:g}; got {epsilon:.3g}.")
+        raise BudgetError(
+            f"epsilon must be at most {_LARGEST_MU:g}; got {epsilon:.3g}."
+        )
     # The tail, since 1 minus it would lose all digits of a large epsilon.
     return _evaluated(lambda: -2 * _quantile(1 / (1 + (_ball(epsilon) / 2).exp())))
 
 
 def selection_range_within(mu: float) -> float:
     """Return an epsilon such that one selection of this range is mu-GDP, rounded down."""
-    epsilon = _evaluated(lambda: 2 * (_phi(_ball(mu) / 2) / _phi(-_ball(mu) / 2)).log(), lower=True)
+    epsilon = _evaluated(
+        lambda: 2 * (_phi(_ball(mu) / 2) / _phi(-_ball(mu) / 2)).log(), lower=True
+    )
     while selection_mu(epsilon) > mu:
         epsilon = math.nextafter(epsilon, 0.0)
     return epsilon
@@ -83,7 +101,8 @@ def selection_range_within(mu: float) -> float:
 def selection_epsilon(epsilon: float, delta: float) -> float:
     """Return the epsilon at `delta` of one selection of range `epsilon`, rounded up.
 
-    The supremum of 1 - L(a) - e^x·a is (1 - e^(-(epsilon - x)/2))²/(1 - e^(-epsilon)); this is the x where it is delta.
+    The supremum of 1 - L(a) - e^x·a is (1 - e^(-(epsilon - x)/2))²/(1 - e^(-epsilon));
+    this is the x where it is delta.
     """
 
     def exact() -> arb:
@@ -107,19 +126,31 @@ def selection_power(epsilon: float, level: float) -> float:
 def approximate_power(epsilon: float, delta: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under (epsilon, delta), rounded up.
 
-    Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
+    Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath
+    (2015), arXiv:1311.0776, Theorem 2.1.
     """
-    few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta)) if epsilon < 700 else 1.0
-    many = _share(lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level)))
+    few = (
+        _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta))
+        if epsilon < 700
+        else 1.0
+    )
+    many = _share(
+        lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level))
+    )
     return min(few, many)
 
 
 def approximate_best_guess(epsilon: float, delta: float) -> float:
     """Return how often a guess at even odds is right at most under (epsilon, delta), rounded up.
 
-    (e^epsilon + delta)/(1 + e^epsilon): Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
+    (e^epsilon + delta)/(1 + e^epsilon): Kairouz, Oh, Viswanath (2015), arXiv:1311.0776,
+    Theorem 2.1.
     """
-    return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
+    return _share(
+        lambda: (
+            (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp())
+        )
+    )
 
 
 def _covers(mu: float, epsilon: float, delta: float) -> bool:
@@ -129,8 +160,11 @@ def _covers(mu: float, epsilon: float, delta: float) -> bool:
     precision = _PRECISION
     while precision <= _LARGEST_PRECISION:
         with ctx.workprec(precision):
-            middle, half = _ball(epsilon) / _ball(mu), _ball(mu) / 2
-            rest = _ball(delta) - (_phi(half - middle) - _ball(epsilon).exp() * _phi(-half - middle))
+            middle = _ball(epsilon) / _ball(mu)
+            half = _ball(mu) / 2
+            rest = _ball(delta) - (
+                _phi(half - middle) - _ball(epsilon).exp() * _phi(-half - middle)
+            )
             if rest >= 0 or rest < 0:
                 return bool(rest >= 0)
         precision *= 2
@@ -143,9 +177,12 @@ def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float
         return low
     high = max(1.0, 2 * low)
     while not holds(high):
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
         if high > limit:
-            raise BudgetError("the budget is outside the range of numbers that convert.")
+            raise BudgetError(
+                "the budget is outside the range of numbers that convert."
+            )
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -67,26 +67,41 @@ class Bench:
         "RESULTS, or a .jsonl or .jsonl.xz file to write them to.",
         None,
     )
-    data: Path | None = option("FOLDER", "Folder that holds the data sets. Default: the configuration's.", None)
-    jobs: int | None = option("N", "Processes. Default: one fewer than there are cores.", None, min=1)
-    dry_run: bool = flag("Check configuration, parameters and shapes; count what is left.")
+    data: Path | None = option(
+        "FOLDER", "Folder that holds the data sets. Default: the configuration's.", None
+    )
+    jobs: int | None = option(
+        "N", "Processes. Default: one fewer than there are cores.", None, min=1
+    )
+    dry_run: bool = flag(
+        "Check configuration, parameters and shapes; count what is left."
+    )
 
     def run(self) -> None:
         """Run, count, draw or convert."""
-        config, out = self.experiment, self.out
+        config = self.experiment
+        out = self.out
         if config.endswith(SUFFIXES):
             _report(Path(config), out)
             return
         experiment = load_experiment(config, self.data)
         results = Path(f"{experiment.name}.jsonl") if out is None else out
         if results.is_dir() or not results.parent.is_dir() or results.suffix == PACKED:
-            raise ParameterError(f"--out must name a file of JSON lines in an existing folder; got {results}.")
+            raise ParameterError(
+                f"--out must name a file of JSON lines in an existing folder; got {results}."
+            )
         # What would stop a cell shows now, and not after an hour.
         check_cells(experiment.cells, experiment.datasets)
-        done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
+        done = (
+            {r["key"] for r in read_results(results) if r["status"] == DONE}
+            if results.exists()
+            else set()
+        )
         rest = sum(cell.key not in done for cell in experiment.cells)
         if self.dry_run:
-            typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left.")
+            typer.echo(
+                f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left."
+            )
             return
         numbers = count(1)
 
@@ -96,7 +111,9 @@ class Bench:
         try:
             summary = run_experiment(experiment, results, jobs=self.jobs, finished=show)
         except KeyboardInterrupt:
-            note(f"Finished cells are safe in {results}; run the same command again to continue.")
+            note(
+                f"Finished cells are safe in {results}; run the same command again to continue."
+            )
             raise
         screen = console()
         screen.print(
@@ -104,7 +121,9 @@ class Bench:
             f"Results: {results}",
             soft_wrap=True,
         )
-        screen.print(f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True)
+        screen.print(
+            f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True
+        )
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
             raise typer.Exit(_CELLS_FAILED)
@@ -128,7 +147,8 @@ def _report(results: Path, out: Path | None) -> None:
 
 def _line(result: Result) -> str:
     """Name the cell and what it measured, so that no two cells of a run have the same line."""
-    cell, budget = result["cell"], result["cell"]["budget"]
+    cell = result["cell"]
+    budget = result["cell"]["budget"]
     pool = [pool_name(cell["pool"])] if cell["pool"] else []
     ratio = [ratio_name(NATURAL)] if cell["ir"] == NATURAL else []
     parts = [series_name(cell), *pool, ", ".join([*place_of(cell), *ratio])]
@@ -139,6 +159,7 @@ def _line(result: Result) -> str:
     if result["status"] == FAILED:
         parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
     else:
-        accuracy, seconds = result["metrics"]["balanced_accuracy"], result["seconds"]["fit_wall"]
+        accuracy = result["metrics"]["balanced_accuracy"]
+        seconds = result["seconds"]["fit_wall"]
         parts.append(f"balanced accuracy {accuracy:.3f}, {seconds:.2g} s")
     return printable("  ".join(parts))

@@ -22,7 +22,13 @@ from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes
 from dppl.lab.experiments.methods import METHODS, label
-from dppl.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
+from dppl.metrics import (
+    class_accuracies,
+    class_sizes,
+    is_ahead,
+    minority_classes,
+    standard_error,
+)
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
@@ -31,16 +37,29 @@ _DEFAULT_FOLDER = "dppl-demo"
 
 # The one to start from first.
 BUDGETS = tuple(ApproxDP(epsilon, USUAL_DELTA) for epsilon in (1.0, 3.0, 8.0))
-# Of classes of 59 records: at 3 the smallest two have 20 and 22, few for privacy and enough to measure a difference.
+# Of classes of 59 records: at 3 the smallest two have 20 and 22, few for privacy and
+# enough to measure a difference.
 IMBALANCE_RATIOS = (1, 3)
 SEEDS = 30
 
-# Names of methods, in the order of the table; what changes the row above is indented there.
-PRIVATE = ("softmax", "mean", "mean-replace-one", "coinpress", "public", "public-topk", "linear-probe")
+# Names of methods, in the order of the table; what changes the row above is indented
+# there.
+PRIVATE = (
+    "softmax",
+    "mean",
+    "mean-replace-one",
+    "coinpress",
+    "public",
+    "public-topk",
+    "linear-probe",
+)
 # These take class sizes as public, so they protect less, and are no winners.
 AS_PUBLISHED = ("mean-replace-one", "coinpress")
 REFERENCE = "ncm"
-_SETTINGS = [(REFERENCE, None), *((name, budget) for name in PRIVATE for budget in BUDGETS)]
+_SETTINGS = [
+    (REFERENCE, None),
+    *((name, budget) for name in PRIVATE for budget in BUDGETS),
+]
 _RELEASED = BUDGETS[0]
 _LEGEND = (
     f"Means over {SEEDS} seeded runs, ± their standard error. * is ahead of every other private row by more than "
@@ -65,7 +84,9 @@ class Demo:
     """
 
     out: Path | None = option(
-        "FOLDER", "Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N.", None
+        "FOLDER",
+        "Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N.",
+        None,
     )
 
     def run(self) -> None:
@@ -77,10 +98,14 @@ class Demo:
         screen = console(markup=True)
         sample = load_sample()
         screen.print(f"[bold]Task.[/bold] {sample.description}\n")
-        with progress("fitting", len(IMBALANCE_RATIOS) * len(_SETTINGS) * SEEDS) as advance:
+        with progress(
+            "fitting", len(IMBALANCE_RATIOS) * len(_SETTINGS) * SEEDS
+        ) as advance:
             runs = compare(sample, advance)
         # The one model for release: its noise is from the operating system.
-        model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
+        model = SoftmaxPrototypes(
+            _RELEASED, classes=sample.classes, public=PublicData(sample.X_public)
+        )
         model.fit(sample.X, sample.y)
         accuracy = model.score(sample.X_test, sample.y_test)
         _write(folder, sample, model)
@@ -88,8 +113,14 @@ class Demo:
         for ratio in IMBALANCE_RATIOS:
             here = [one for one in runs if one.imbalance_ratio == ratio]
             largest, smallest, rare = sizes(sample, ratio)
-            what = f"{largest} records a class" if ratio == 1 else f"classes of {largest} to {smallest} records"
-            screen.print(_table(here, f"Balanced test accuracy, {what}", "balanced_accuracy"))
+            what = (
+                f"{largest} records a class"
+                if ratio == 1
+                else f"classes of {largest} to {smallest} records"
+            )
+            screen.print(
+                _table(here, f"Balanced test accuracy, {what}", "balanced_accuracy")
+            )
             if ratio > 1:
                 title = f"The same models, on the rarest classes ({' and '.join(map(str, rare))} records)"
                 screen.print(_table(here, title, "minority_accuracy"))
@@ -110,10 +141,17 @@ def _write(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
     write_table(folder / "public.npz", sample.X_public)
     write_table(folder / "test.npz", sample.X_test, sample.y_test)
     messages = ["text,label", *(f'"{text}",{label}' for text, label in load_messages())]
-    texts: dict[str, Iterable[object]] = {"classes.txt": sample.classes, "messages.csv": messages}
+    texts: dict[str, Iterable[object]] = {
+        "classes.txt": sample.classes,
+        "messages.csv": messages,
+    }
     texts |= {"intents.txt": INTENTS, "new.txt": NEW_MESSAGES}
     for name, lines in texts.items():
-        write_atomically(folder / name, "".join(f"{line}\n" for line in lines).encode("utf-8"), overwrite=True)
+        write_atomically(
+            folder / name,
+            "".join(f"{line}\n" for line in lines).encode("utf-8"),
+            overwrite=True,
+        )
 
 
 def _new_folder(out: Path | None) -> Path:
@@ -123,8 +161,13 @@ def _new_folder(out: Path | None) -> Path:
         return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
     if out is not None and not free(out):
-        raise ParameterError(f"--out must name a new folder, or an empty one; {out} is neither.")
-    numbered = (Path(_DEFAULT_FOLDER if number == 1 else f"{_DEFAULT_FOLDER}-{number}") for number in count(1))
+        raise ParameterError(
+            f"--out must name a new folder, or an empty one; {out} is neither."
+        )
+    numbered = (
+        Path(_DEFAULT_FOLDER if number == 1 else f"{_DEFAULT_FOLDER}-{number}")
+        for number in count(1)
+    )
     folder = out or next(filter(free, numbered))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -137,7 +180,8 @@ class Runs(NamedTuple):
     imbalance_ratio: int
     budget: ApproxDP | None  # None for the non-private reference
     balanced_accuracy: tuple[float, ...]  # mean accuracy over classes
-    # the same over the smallest quarter of the training classes; empty where all classes have one size
+    # the same over the smallest quarter of the training classes; empty where all
+    # classes have one size
     minority_accuracy: tuple[float, ...] = ()
 
 
@@ -149,12 +193,25 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
     for ratio in IMBALANCE_RATIOS:
         subsets = [long_tailed(sample.y, ratio, seed) for seed in range(SEEDS)]
         for name, budget in _SETTINGS:
-            balanced, minority, method = [], [], METHODS[name]
+            balanced = []
+            minority = []
+            method = METHODS[name]
             for seed, rows in enumerate(subsets):
-                model = method.build(budget, sample.classes, seed, method.defaults, PublicData(sample.X_public))
-                with threadpool_limits(1):  # in small products threads wait for each other longer than they compute
-                    predicted = model.fit(sample.X[rows], sample.y[rows]).predict(sample.X_test)
-                # The mean over classes, and over the rare ones alone: the smallest quarter in training.
+                model = method.build(
+                    budget,
+                    sample.classes,
+                    seed,
+                    method.defaults,
+                    PublicData(sample.X_public),
+                )
+                with threadpool_limits(
+                    1
+                ):  # in small products threads wait for each other longer than they compute
+                    predicted = model.fit(sample.X[rows], sample.y[rows]).predict(
+                        sample.X_test
+                    )
+                # The mean over classes, and over the rare ones alone: the smallest
+                # quarter in training.
                 each = class_accuracies(sample.y_test, predicted, sample.classes)
                 balanced.append(float(each.mean()))
                 if ratio > 1:
@@ -169,7 +226,11 @@ def sizes(sample: Sample, ratio: int) -> tuple[int, int, list[int]]:
     """Return the records of the largest and of the smallest class, and of each in the smallest quarter of them."""
     counts = class_sizes(sample.y, sample.classes)
     every = long_tailed_sizes(int(counts.min()), len(counts), ratio)
-    return int(every.max()), int(every.min()), sorted(every[minority_classes(every)].tolist())
+    return (
+        int(every.max()),
+        int(every.min()),
+        sorted(every[minority_classes(every)].tolist()),
+    )
 
 
 def _table(runs: list[Runs], title: str, metric: str) -> Table:
@@ -179,15 +240,22 @@ def _table(runs: list[Runs], title: str, metric: str) -> Table:
     winners = []
     for budget in BUDGETS:
         mu = rounded_up(budget.gaussian_allowance().mu, 4)
-        table.add_column(f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True)
+        table.add_column(
+            f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True
+        )
         winners.append(winner({name: values[name, budget] for name in PRIVATE}))
     # Each method is a row; a star goes to the winner of a column, if there is one.
     for name in PRIVATE:
         stars = ["*" if name == best else " " for best in winners]
         cells = [figures(values[name, budget]) for budget in BUDGETS]
-        table.add_row(row_name(name), *(cell + star for cell, star in zip(cells, stars, strict=True)))
+        table.add_row(
+            row_name(name),
+            *(cell + star for cell, star in zip(cells, stars, strict=True)),
+        )
     table.add_section()
-    table.add_row(row_name(REFERENCE), *[f"{figures(values[REFERENCE, None])} "] * len(BUDGETS))
+    table.add_row(
+        row_name(REFERENCE), *[f"{figures(values[REFERENCE, None])} "] * len(BUDGETS)
+    )
     return table
 
 
@@ -198,8 +266,16 @@ def row_name(method: str) -> str:
     ('DPPL-Mean', '  CoinPress (v1)', '  top-5')
     """
     own = label(method, METHODS[method].defaults)
-    base = next(name for name in (*PRIVATE, method) if METHODS[name].estimator == METHODS[method].estimator)
-    return own if base == method else f"  {own.removeprefix(METHODS[base].label).lstrip(', ')}"
+    base = next(
+        name
+        for name in (*PRIVATE, method)
+        if METHODS[name].estimator == METHODS[method].estimator
+    )
+    return (
+        own
+        if base == method
+        else f"  {own.removeprefix(METHODS[base].label).lstrip(', ')}"
+    )
 
 
 def figures(values: Sequence[float]) -> str:
@@ -216,7 +292,9 @@ def winner(values: Mapping[str, Sequence[float]]) -> str | None:
     >>> winner({"one": [0.5, 0.6], "two": [0.4, 0.5]}) is None
     True
     """
-    rivals = {name: several for name, several in values.items() if name not in AS_PUBLISHED}
+    rivals = {
+        name: several for name, several in values.items() if name not in AS_PUBLISHED
+    }
     best = max(rivals, key=lambda name: fmean(rivals[name]))
     ahead = all(is_ahead(rivals[best], rivals[name]) for name in rivals if name != best)
     return best if ahead else None

@@ -9,21 +9,46 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from dppl.lab.experiments.figures import BALANCED_LABEL, BAND_NOTE, Line, Panel, Part, Picture, deviations, draw, slug
-from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, lines, main_pool, panels, ratios
+from dppl.lab.experiments.figures import (
+    BALANCED_LABEL,
+    BAND_NOTE,
+    Line,
+    Panel,
+    Part,
+    Picture,
+    deviations,
+    draw,
+    slug,
+)
+from dppl.lab.experiments.frame import (
+    BALANCED,
+    Frame,
+    by,
+    default_settings,
+    lines,
+    main_pool,
+    panels,
+    ratios,
+)
 
 
 def comparisons(rows: Frame) -> Iterator[Part]:
     """Compare settings of the data, of public rows and of single methods."""
     pictures = [*_datasets(rows), *_encoders(rows)]
     for compare in (_examples, _pools, _pool_sizes, _top_k, _coinpress):
-        pictures += [picture for task, group in by(rows, "dataset", "encoder") for picture in compare(task, group)]
+        pictures += [
+            picture
+            for task, group in by(rows, "dataset", "encoder")
+            for picture in compare(task, group)
+        ]
     if pictures:
         yield "## What the results depend on"
         yield from pictures
 
 
-def over_budgets(stem: str, title: str, several: Sequence[Panel], y_label: str = BALANCED_LABEL) -> Picture:
+def over_budgets(
+    stem: str, title: str, several: Sequence[Panel], y_label: str = BALANCED_LABEL
+) -> Picture:
     """Draw panels over the budget."""
     return Picture(stem, title, BAND_NOTE, draw(several, y_label))
 
@@ -31,7 +56,10 @@ def over_budgets(stem: str, title: str, several: Sequence[Panel], y_label: str =
 def class_sizes(rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figure 10: class sizes from the largest to the smallest."""
     for task, group in by(rows, "dataset", "encoder"):
-        sizes = {ratio: sorted(several["sizes"].iloc[0], reverse=True) for ratio, several in ratios(group).items()}
+        sizes = {
+            ratio: sorted(several["sizes"].iloc[0], reverse=True)
+            for ratio, several in ratios(group).items()
+        }
         if len(sizes) > 1:
             drawn = [_numbered(ratio, one, 1) for ratio, one in sizes.items()]
             yield Picture(
@@ -45,8 +73,14 @@ def class_sizes(rows: Frame) -> Iterator[Picture]:
 def _datasets(rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figure 3: data sets side by side at the largest imbalance ratio that all have."""
     for encoder, group in by(rows, "encoder"):
-        tasks = [(name, default_settings(several)) for name, several in by(group, "dataset")]
-        shared = [ratio for ratio in ratios(group) if all(ratio in ratios(several) for _, several in tasks)]
+        tasks = [
+            (name, default_settings(several)) for name, several in by(group, "dataset")
+        ]
+        shared = [
+            ratio
+            for ratio in ratios(group)
+            if all(ratio in ratios(several) for _, several in tasks)
+        ]
         if len(tasks) > 1 and shared:
             title = f"Data sets at {shared[-1]}, {encoder}."
             several = [(name, lines(ratios(one)[shared[-1]])) for name, one in tasks]
@@ -58,10 +92,19 @@ def _encoders(rows: Frame) -> Iterator[Picture]:
     for dataset, group in by(rows, "dataset"):
         if group["encoder"].nunique() > 1:
             for ratio, one in ratios(group).items():
-                number = "natural" if not one["ratio"].iloc[0] else f"{one['ratio'].iloc[0]:g}"
-                several = [(encoder, lines(default_settings(two))) for encoder, two in by(one, "encoder")]
+                number = (
+                    "natural"
+                    if not one["ratio"].iloc[0]
+                    else f"{one['ratio'].iloc[0]:g}"
+                )
+                several = [
+                    (encoder, lines(default_settings(two)))
+                    for encoder, two in by(one, "encoder")
+                ]
                 title = f"Encoders: {dataset}, {ratio}."
-                yield over_budgets(f"encoders-{slug(dataset, f'ir-{number}')}", title, several)
+                yield over_budgets(
+                    f"encoders-{slug(dataset, f'ir-{number}')}", title, several
+                )
 
 
 def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
@@ -69,7 +112,8 @@ def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
     for source, group in by(rows[rows["source"] != ""], "source"):
         if (group["wrong"] == "").all():
             continue
-        # Without cells that skip the examples, the start from zero has all private rows.
+        # Without cells that skip the examples, the start from zero has all private
+        # rows.
         chosen = rows["source"] == source
         if group["used"].all():
             chosen |= (rows["source"] == "") & rows["method"].isin(set(group["method"]))
@@ -90,20 +134,33 @@ def _pools(task: Any, rows: Frame) -> Iterator[Picture]:
     several = most[most.groupby("label")["pool"].transform("nunique") > 1]
     if len(several):
         title = f"Public pools: {', '.join(task)}."
-        yield over_budgets(f"pools-{slug(*task)}", title, panels(several, name="label_with_pool"))
+        yield over_budgets(
+            f"pools-{slug(*task)}", title, panels(several, name="label_with_pool")
+        )
 
 
 def _pool_sizes(task: Any, rows: Frame) -> Iterator[Picture]:
     """DPPL-v1 figures 8 (d) and 11: accuracy over the number of public rows."""
     for method, group in by(rows[(rows["pool"] != "") & ~rows["tuned"]], "name"):
         if group["n_public"].nunique() > 1:
-            group = group.sort_values("mu", kind="stable").assign(line=group["budget"] + group["mark"])
-            several = [(ratio, lines(one, name="line", x="n_public")) for ratio, one in ratios(group).items()]
+            group = group.sort_values("mu", kind="stable").assign(
+                line=group["budget"] + group["mark"]
+            )
+            several = [
+                (ratio, lines(one, name="line", x="n_public"))
+                for ratio, one in ratios(group).items()
+            ]
             yield Picture(
                 f"pool-size-{slug(*task, method)}",
                 f"Number of public rows: {method}, {', '.join(task)}.",
                 "Lines are means over seeds with their standard deviation, each a budget.",
-                draw(several, BALANCED_LABEL, "public rows to select from", summary=deviations, log_x=True),
+                draw(
+                    several,
+                    BALANCED_LABEL,
+                    "public rows to select from",
+                    summary=deviations,
+                    log_x=True,
+                ),
             )
 
 
@@ -114,19 +171,37 @@ def _top_k(task: Any, rows: Frame) -> Iterator[Picture]:
     chosen = rows[rows["method"] == "public-topk"]
     if chosen["k"].nunique() < 2:
         return
-    # One prototype a class is the method `public`; it is compared where all else is the same.
+    # One prototype a class is the method `public`; it is compared where all else is the
+    # same.
     settings = [_all_but_k(cell) for cell in chosen["cell"]]
     same = rows["cell"].map(lambda cell: _all_but_k(cell) in settings)
-    compared = rows[(rows["method"] == "public-topk") | ((rows["method"] == "public") & same)]
-    means = rows[(rows["method"] == "mean") & rows["cell"].map(lambda cell: not cell["parameters"])]
+    compared = rows[
+        (rows["method"] == "public-topk") | ((rows["method"] == "public") & same)
+    ]
+    means = rows[
+        (rows["method"] == "mean")
+        & rows["cell"].map(lambda cell: not cell["parameters"])
+    ]
     several = panels(rows.loc[means.index.union(compared.index)])
-    yield over_budgets(f"top-k-{slug(*task)}", f"Several prototypes per class: {', '.join(task)}.", several)
-    # For every ratio and notion a line: the K with the best mean at each budget, and the smallest of several.
+    yield over_budgets(
+        f"top-k-{slug(*task)}",
+        f"Several prototypes per class: {', '.join(task)}.",
+        several,
+    )
+    # For every ratio and notion a line: the K with the best mean at each budget, and
+    # the smallest of several.
     compared = compared.assign(k=compared["k"].clip(lower=1))
-    means = compared.groupby(["ratio", "ratio_name", "mark", "mu", "k"])[BALANCED].mean().reset_index()
+    means = (
+        compared.groupby(["ratio", "ratio_name", "mark", "mu", "k"])[BALANCED]
+        .mean()
+        .reset_index()
+    )
     best = means.loc[means.groupby(["ratio", "mark", "mu"])[BALANCED].idxmax()]
     drawn = [
-        Line(f"{ratio}{mark}", {mu: [k] for mu, k in zip(one["mu"], one["k"], strict=True)})
+        Line(
+            f"{ratio}{mark}",
+            {mu: [k] for mu, k in zip(one["mu"], one["k"], strict=True)},
+        )
         for (ratio, mark), one in by(best, "ratio_name", "mark")
     ]
     yield Picture(
@@ -149,10 +224,16 @@ def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:
         ("radius", "radius of the ball after each step", 0),
         ("norm", "norm of the estimate", 1),
     ):
-        traces = group.assign(trace=[result["coinpress"].get(kind) for result in group["result"]])
+        traces = group.assign(
+            trace=[result["coinpress"].get(kind) for result in group["result"]]
+        )
         traces = traces.dropna(subset=["trace"]).sort_values("mu", kind="stable")
         drawn = [
-            _numbered(name + mark, [fmean(step) for step in zip(*one["trace"], strict=True)], first)
+            _numbered(
+                name + mark,
+                [fmean(step) for step in zip(*one["trace"], strict=True)],
+                first,
+            )
             for (name, mark), one in by(traces, "budget", "mark")
         ]
         several += [(title, drawn)] if drawn else []
@@ -169,4 +250,8 @@ def _numbered(label: str, values: Sequence[float], first: int) -> Line:
 
 
 def _all_but_k(cell: Any) -> dict[str, Any]:
-    return {name: value for name, value in cell["parameters"].items() if name != "n_prototypes"}
+    return {
+        name: value
+        for name, value in cell["parameters"].items()
+        if name != "n_prototypes"
+    }

@@ -15,11 +15,14 @@ from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
 from dppl.lab.streams import Stream
 
 _BUILT_IN = resources.files("dppl.lab.experiments") / "configs"
-# Raised when cells or results change their meaning; results of different schemas are never mixed.
+# Raised when cells or results change their meaning; results of different schemas are
+# never mixed.
 SCHEMA = 1
 NATURAL = "natural"
-# So little noise that it is lost in the rounding of rows; what is clipped and rounded stays so.
-NON_PRIVATE, NO_NOISE = "non-private", 1e6
+# So little noise that it is lost in the rounding of rows; what is clipped and rounded
+# stays so.
+NON_PRIVATE = "non-private"
+NO_NOISE = 1e6
 # The encoder of a data set for which none is given.
 NOT_NAMED = "not named"
 
@@ -33,20 +36,30 @@ class Cell:
     dataset: str
     encoder: str
     pool: Pool | None  # public rows; None where the method uses none
-    budget: dict[str, float] | None  # parameters of the budget; None for a reference without privacy
+    budget: (
+        dict[str, float] | None
+    )  # parameters of the budget; None for a reference without privacy
     ir: float | str  # imbalance ratio; "natural" leaves class sizes as they are
     seed: int  # draws the subset, which is the same for every method, and a subset of the public rows
     trials: int = 0  # hyper-parameter settings tried on private data; 0 for none
     examples: Examples | None = None  # public examples of the classes
     stream: Stream | None = None  # cuts the rows into tasks; None learns them at once
-    # whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them
+    # whether all tasks of a stream together, whose costs add up, may spend the budget,
+    # and not each of them
     in_all: bool = False
-    classes: Merged | None = None  # how the classes of the data set are put together to few
+    classes: Merged | None = (
+        None  # how the classes of the data set are put together to few
+    )
 
     @property
     def key(self) -> str:
         """Hash of what is computed: neither paths nor versions enter it."""
-        text = json.dumps([SCHEMA, self.to_dict()], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            [SCHEMA, self.to_dict()],
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
+        )
         return sha256(text.encode()).hexdigest()[:32]
 
     @property
@@ -77,17 +90,24 @@ class Experiment:
     config: str  # path or name by which it was loaded, as given
     data: str | None  # folder that was given instead of the configuration's, as given
     datasets: dict[tuple[str, str], DatasetSpec]  # by name and encoder
-    cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
+    cells: list[
+        Cell
+    ]  # one seed after the other, so that an interrupted run has compared all methods
 
 
 def built_in_names() -> list[str]:
     """Return the names of the configurations that come with dppl."""
-    return sorted(file.name.removesuffix(".yaml") for file in _BUILT_IN.iterdir() if file.name.endswith(".yaml"))
+    return sorted(
+        file.name.removesuffix(".yaml")
+        for file in _BUILT_IN.iterdir()
+        if file.name.endswith(".yaml")
+    )
 
 
 def load_experiment(config: str, data: Path | None = None) -> Experiment:
     """Read and check a YAML file, or a built-in configuration by its name; `data` replaces its folder."""
-    built_in, path = built_in_names(), Path(config)
+    built_in = built_in_names()
+    path = Path(config)
     file = _BUILT_IN / f"{config}.yaml" if config in built_in else path
     if not file.is_file():
         raise ParameterError(
@@ -95,15 +115,21 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
         )
     yaml = optional("yaml", "PyYAML", "lab")
     optional("pydantic", "pydantic", "lab")
-    from dppl.lab.experiments.grid import grid  # here, because the names of cells need no pydantic
+    from dppl.lab.experiments.grid import (
+        grid,
+    )  # here, because the names of cells need no pydantic
 
     try:
         datasets, cells = grid(yaml.safe_load(file.read_text("utf-8")), data)
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
     except yaml.YAMLError as error:
-        raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
+        raise ParameterError(
+            f"{config} must be YAML; {' '.join(str(error).split())}."
+        ) from None
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
     name = config if config in built_in else path.stem
-    return Experiment(name, config, None if data is None else str(data), datasets, cells)
+    return Experiment(
+        name, config, None if data is None else str(data), datasets, cells
+    )

@@ -28,10 +28,14 @@ _CLOSED = {"extra": "forbid"}
 
 def random_rows(n: int, size: int, seed: int) -> NDArray[np.int64]:
     """Choose `size` of `n` rows without replacement."""
-    return np.sort(np.random.default_rng(seed).choice(n, size=size, replace=False)).astype(np.int64)
+    return np.sort(
+        np.random.default_rng(seed).choice(n, size=size, replace=False)
+    ).astype(np.int64)
 
 
-def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> NDArray[np.int64]:
+def rows_of_classes(
+    codes: NDArray[np.intp], size: ArrayLike, seed: int
+) -> NDArray[np.int64]:
     """Choose `size` rows of each class, or one size a class, without replacement; fewer are a part of more.
 
     >>> rows = rows_of_classes(np.array([0, 1, 0, 1, 0]), 2, seed=0)
@@ -42,7 +46,10 @@ def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> NDAr
     order = np.random.default_rng((seed, 1)).permutation(len(codes))
     classes = np.unique(codes)
     sizes = np.broadcast_to(size, len(classes))
-    chosen = [order[codes[order] == code][:most] for code, most in zip(classes, sizes, strict=True)]
+    chosen = [
+        order[codes[order] == code][:most]
+        for code, most in zip(classes, sizes, strict=True)
+    ]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
@@ -52,18 +59,24 @@ class Pool:
 
     name: str
     first: int | None = None  # take the first so many rows of the file only
-    rows: int | None = None  # of those, draw so many at random, with the seed of the run
-    without: tuple[str, ...] = ()  # skip, before all else, rows whose line in the pool's text file is one of these
+    rows: int | None = (
+        None  # of those, draw so many at random, with the seed of the run
+    )
+    without: tuple[
+        str, ...
+    ] = ()  # skip, before all else, rows whose line in the pool's text file is one of these
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
     """Public examples of the classes, as a configuration names them."""
 
-    # ``"names"`` are the rows of the data set's file of names, one of each class. A number is how many training rows of
-    # each class, drawn with the seed of the run, are taken to be public, and are no private records.
+    # ``"names"`` are the rows of the data set's file of names, one of each class. A
+    # number is how many training rows of each class, drawn with the seed of the run,
+    # are taken to be public, and are no private records.
     source: int | str
-    # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
+    # whether the examples of all classes, or of half of them, stand for another class,
+    # drawn with the seed of the run
     wrong: Literal["permuted", "half"] | None = None
     used: bool = True  # False only takes the rows out of the private ones, to compare a start from zero
 
@@ -71,7 +84,9 @@ class Examples:
 
     def __post_init__(self) -> None:
         if self.source != NAMES and (isinstance(self.source, str) or self.source < 1):
-            raise ParameterError(f"must be {NAMES!r} or a number of at least 1; got {self.source!r}")
+            raise ParameterError(
+                f"must be {NAMES!r} or a number of at least 1; got {self.source!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +94,32 @@ class Merged:
     """A task of few classes, made of all classes of a data set; which ones, is drawn with the seed of the run."""
 
     alone: int = 0  # keep so many classes, and make one of all the others
-    groups: int = 0  # make so many classes of all, each of as many as the others, or of one fewer
+    groups: int = (
+        0  # make so many classes of all, each of as many as the others, or of one fewer
+    )
 
     __pydantic_config__ = _CLOSED
 
     def __post_init__(self) -> None:
         if (self.alone < 1) == (self.groups < 2):
-            raise ParameterError("must have alone, of at least 1, or groups, of at least 2")
+            raise ParameterError(
+                "must have alone, of at least 1, or groups, of at least 2"
+            )
 
     @property
     def name(self) -> str:
         """What follows the name of the data set."""
         if self.alone:
-            return "one class against the rest" if self.alone == 1 else f"{self.alone} classes and the rest"
-        return "half of the classes against the others" if self.groups == 2 else f"{self.groups} groups of classes"
+            return (
+                "one class against the rest"
+                if self.alone == 1
+                else f"{self.alone} classes and the rest"
+            )
+        return (
+            "half of the classes against the others"
+            if self.groups == 2
+            else f"{self.groups} groups of classes"
+        )
 
     def codes(self, n_classes: int, seed: int) -> NDArray[np.intp]:
         """Give each class the number of its new one.
@@ -101,7 +128,9 @@ class Merged:
         [[1, 1, 7], [5, 4]]
         """
         if n_classes < max(self.alone + 1, self.groups):
-            raise InputError(f"{self.name} needs more classes than the data set has, {n_classes}.")
+            raise InputError(
+                f"{self.name} needs more classes than the data set has, {n_classes}."
+            )
         places = np.random.default_rng((seed, 4)).permutation(n_classes)
         return np.minimum(places, self.alone) if self.alone else places % self.groups
 
@@ -120,9 +149,12 @@ class DatasetSpec:
 
     name: str
     encoder: str
-    # the four parts, and the names of the classes if there are any; empty for the built-in sample
+    # the four parts, and the names of the classes if there are any; empty for the
+    # built-in sample
     files: dict[str, Path] = field(default_factory=dict)
-    pools: dict[str, Path] = field(default_factory=dict)  # files of public rows by the name of their pool
+    pools: dict[str, Path] = field(
+        default_factory=dict
+    )  # files of public rows by the name of their pool
     # text files with a line for each row of a pool, where one is named
     lines: dict[str, Path] = field(default_factory=dict)
     source: str = ""  # what to tell someone who does not have the files
@@ -134,7 +166,8 @@ class DatasetSpec:
         for part in self.parts:
             part.check()
         files = (*self.files.values(), *self.pools.values(), *self.lines.values())
-        # Files are looked for before anything is computed; the first that is missing is named.
+        # Files are looked for before anything is computed; the first that is missing is
+        # named.
         missing = [path for path in files if not path.is_file()]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -143,7 +176,8 @@ class DatasetSpec:
                 f"name the folder that holds the data with --data. {self.source}".rstrip()
             )
         for name, path in self.lines.items():
-            n_lines, n_rows = len(_lines(path)), len(_array(self.pools[name]))
+            n_lines = len(_lines(path))
+            n_rows = len(_array(self.pools[name]))
             if n_lines != n_rows:
                 raise InputError(
                     f"data set {self.name!r}: {path} must have a line for each of the {n_rows} rows of public pool "
@@ -163,33 +197,53 @@ class Dataset:
     pools: dict[str, Array]  # shape (n_public, d)
     # a line for each row of a pool, where a text file is named
     lines: dict[str, list[str]] = field(default_factory=dict)
-    names: Array | None = None  # shape (n_classes, d); row c says what class c is called
-    # numbers of classes of the data sets that this one joins, whose rows stand one after another
+    names: Array | None = (
+        None  # shape (n_classes, d); row c says what class c is called
+    )
+    # numbers of classes of the data sets that this one joins, whose rows stand one
+    # after another
     n_classes_of_parts: tuple[int, ...] = ()
-    groups: Array | None = None  # shape (n,); the ids of persons of the rows of X, where a file holds them
+    groups: Array | None = (
+        None  # shape (n,); the ids of persons of the rows of X, where a file holds them
+    )
 
-    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[Array, ...]]:
+    def split(
+        self, examples: Examples | None, seed: int
+    ) -> tuple[NDArray[np.int64], tuple[Array, ...]]:
         """Return the places of the training rows that are private, and the examples and their classes."""
         everything = np.arange(len(self.y), dtype=np.int64)
         if examples is None:
             return everything, ()
         if examples.source == NAMES:
             if self.names is None:
-                raise InputError("examples: names are rows of a file of the data set; name it with files: names.")
-            private, X, codes = everything, self.names, np.arange(len(self.classes))
+                raise InputError(
+                    "examples: names are rows of a file of the data set; name it with files: names."
+                )
+            private = everything
+            X = self.names
+            codes = np.arange(len(self.classes))
         else:
             places = np.searchsorted(self.classes, self.y)
             drawn = rows_of_classes(places, int(examples.source), seed)
-            private, X, codes = np.setdiff1d(everything, drawn), self.X[drawn], places[drawn]
+            private = np.setdiff1d(everything, drawn)
+            X = self.X[drawn]
+            codes = places[drawn]
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
-                raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
+                raise InputError(
+                    f"examples: {examples.source} rows a class leave no private row of some class."
+                )
         if not examples.used:
             return private, ()
         # Wrong examples: each of these classes gets the rows of another one.
         if examples.wrong is not None:
-            n_classes, moved = len(self.classes), np.arange(len(self.classes))
+            n_classes = len(self.classes)
+            moved = np.arange(len(self.classes))
             cycle = np.random.default_rng((seed, 2)).permutation(n_classes)
-            cycle = cycle if examples.wrong == "permuted" else cycle[: max(2, n_classes // 2)]
+            cycle = (
+                cycle
+                if examples.wrong == "permuted"
+                else cycle[: max(2, n_classes // 2)]
+            )
             moved[cycle] = np.roll(cycle, 1)
             codes = moved[codes]
         return private, (np.asarray(X), self.classes[codes])
@@ -199,7 +253,10 @@ class Dataset:
         if classes is None:
             return self
         new = classes.codes(len(self.classes), seed)
-        y, y_test = (new[np.searchsorted(self.classes, labels)] for labels in (self.y, self.y_test))
+        y, y_test = (
+            new[np.searchsorted(self.classes, labels)]
+            for labels in (self.y, self.y_test)
+        )
         return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
 
     def public(self, pool: Pool | None, seed: int) -> Array | None:
@@ -207,7 +264,11 @@ class Dataset:
         if pool is None:
             return None
         rows = self.available(pool)
-        return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
+        return (
+            rows
+            if pool.rows is None
+            else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
+        )
 
     def available(self, pool: Pool) -> Array:
         """Return the rows that a pool takes, or draws from, still on disk if none are skipped."""
@@ -216,11 +277,19 @@ class Dataset:
             lines = self.lines[pool.name]
             unknown = [text for text in pool.without if text not in lines]
             if unknown:
-                raise InputError(f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names.")
-            rows = rows[np.flatnonzero([line not in pool.without for line in lines])[: pool.first]]
+                raise InputError(
+                    f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names."
+                )
+            rows = rows[
+                np.flatnonzero([line not in pool.without for line in lines])[
+                    : pool.first
+                ]
+            ]
         rows = rows[: pool.first]
         if pool.rows is not None and pool.rows > len(rows):
-            raise InputError(f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it.")
+            raise InputError(
+                f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it."
+            )
         return rows
 
 
@@ -231,27 +300,46 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     if not spec.files:
         sample = load_sample()
         pools = {"digits": np.asarray(sample.X_public)}
-        return Dataset(sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools)
+        return Dataset(
+            sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools
+        )
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
     groups = parts.pop(GROUPS, None)
     if groups is not None:
         _check_labels(spec, GROUPS, groups, parts["x" if "x" in parts else "train_x"])
-    # A random fifth of a data set in one piece is its test set, always the same; a fifth of its persons.
+    # A random fifth of a data set in one piece is its test set, always the same; a
+    # fifth of its persons.
     if set(WHOLE) <= set(parts):
         x, y = (parts.pop(name) for name in WHOLE)
-        units = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        units = (
+            np.arange(len(x))
+            if groups is None
+            else np.unique(groups, return_inverse=True)[1]
+        )
         n_units = int(units.max(initial=-1)) + 1
-        tested = np.isin(units, random_rows(n_units, int(_TEST_SHARE * n_units), seed=0))
-        test, train = np.flatnonzero(tested), np.flatnonzero(~tested)
+        tested = np.isin(
+            units, random_rows(n_units, int(_TEST_SHARE * n_units), seed=0)
+        )
+        test = np.flatnonzero(tested)
+        train = np.flatnonzero(~tested)
         groups = None if groups is None else groups[train]
         _check_labels(spec, "y", y, x)
-        parts |= {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
+        parts |= {
+            "train_x": x[train],
+            "train_y": y[train],
+            "test_x": x[test],
+            "test_y": y[test],
+        }
     names = parts.pop(NAMES, None)
     pools = {name: _array(path) for name, path in spec.pools.items()}
     # Rows of all files are by one encoder, so they have one width.
     width = parts["train_x"].shape[-1]
-    for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
+    for name, rows in {
+        "train_x": parts["train_x"],
+        "test_x": parts["test_x"],
+        **pools,
+    }.items():
         if rows.ndim != 2 or rows.shape[1] != width:
             raise InputError(
                 f"data set {spec.name!r}: {name} must have two dimensions and {width} features; got shape {rows.shape}."
@@ -259,7 +347,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     for part in ("train", "test"):
         _check_labels(spec, f"{part}_y", parts[f"{part}_y"], parts[f"{part}_x"])
     # Labels are few and are read whole; rows stay on disk.
-    y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
+    y = np.asarray(parts["train_y"])
+    y_test = np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
     if names is not None and names.shape != (len(classes), width):
         raise InputError(
@@ -267,7 +356,17 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, groups=groups)
+    return Dataset(
+        parts["train_x"],
+        y,
+        parts["test_x"],
+        y_test,
+        classes,
+        pools,
+        lines,
+        names,
+        groups=groups,
+    )
 
 
 def _check_labels(spec: DatasetSpec, name: str, labels: Array, rows: Array) -> None:
@@ -286,14 +385,26 @@ def _joined(parts: list[Dataset]) -> Dataset:
 
     def rows(name: str) -> Array:
         several = [getattr(part, name) for part in parts]
-        return np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in several])
+        return np.concatenate(
+            [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in several]
+        )
 
     def labels(name: str) -> Array:
         several = zip(parts, starts, strict=True)
-        return np.concatenate([start + np.searchsorted(part.classes, getattr(part, name)) for part, start in several])
+        return np.concatenate(
+            [
+                start + np.searchsorted(part.classes, getattr(part, name))
+                for part, start in several
+            ]
+        )
 
-    X, y, X_test, y_test = rows("X"), labels("y"), rows("X_test"), labels("y_test")
-    return Dataset(X, y, X_test, y_test, np.arange(sum(sizes)), {}, n_classes_of_parts=sizes)
+    X = rows("X")
+    y = labels("y")
+    X_test = rows("X_test")
+    y_test = labels("y_test")
+    return Dataset(
+        X, y, X_test, y_test, np.arange(sum(sizes)), {}, n_classes_of_parts=sizes
+    )
 
 
 def _array(path: Path) -> Array:

@@ -16,7 +16,8 @@ from dppl._optional import optional
 from dppl._types import Float
 from dppl.lab.experiments.names import AT_DELTA, TUNED, epsilon_name
 
-# Okabe and Ito (2008), without the yellow, which is hard to see on white, and six that differ from them.
+# Okabe and Ito (2008), without the yellow, which is hard to see on white, and six that
+# differ from them.
 _COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#332288", "#882255", "#999933", "#6B4423", "#7FC241", "#8C6BB1"),
@@ -24,7 +25,8 @@ _COLOURS = (
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 # Dashes are for tuned lines only, dots for references.
 _STROKES: tuple[Any, ...] = ("solid", (0, (7, 2, 1.5, 2)), (0, (7, 2, 1.5, 2, 1.5, 2)))
-_DASHED, _DOTS = (0, (4, 2)), ((0, (1, 1)), (0, (1, 3)), (0, (1, 1, 3, 1)), (0, (3, 1, 1, 1, 1, 1)))
+_DASHED = (0, (4, 2))
+_DOTS = ((0, (1, 1)), (0, (1, 3)), (0, (1, 1, 3, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _FOREMOST = "softmax"
 _FONT_SIZE = 8.0
 _SETTINGS = {
@@ -57,7 +59,8 @@ class Line:
     """One line of a figure, or one row of a table."""
 
     label: str
-    # values of the seeds by x, which is mu if nothing else is said; references have one x, 0, for all budgets
+    # values of the seeds by x, which is mu if nothing else is said; references have one
+    # x, 0, for all budgets
     values: Mapping[float, Sequence[float]]
     method: str = ""  # name in `ALL_METHODS`
     private: bool = True  # False for references
@@ -93,7 +96,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 def deviations(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of the seeds, and a standard deviation on either side, as in tables."""
-    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    mean = float(np.mean(values))
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return mean - spread, mean, mean + spread
 
 
@@ -111,8 +115,14 @@ def draw(
     every = [one for _, several in panels for one in several]
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         styles = line_styles(every)
-        at_zero = {_at_zero(one.label) for one in every if on_budgets and one.private and 0 in one.values}
-        figure, axes, entries_a_row = _axes(len(panels), x_label or _MU_LABEL, y_label, [*styles, *at_zero])
+        at_zero = {
+            _at_zero(one.label)
+            for one in every
+            if on_budgets and one.private and 0 in one.values
+        }
+        figure, axes, entries_a_row = _axes(
+            len(panels), x_label or _MU_LABEL, y_label, [*styles, *at_zero]
+        )
         # A line that is in several panels has one entry in the legend.
         entries: dict[str, Any] = {}
         for axis, (title, several) in zip(axes, panels, strict=True):
@@ -140,18 +150,29 @@ def draw(
         return figure
 
 
-def _draw_line(axis: Any, one: Line, style: Style, summary: Summary, on_budgets: bool) -> None:
+def _draw_line(
+    axis: Any, one: Line, style: Style, summary: Summary, on_budgets: bool
+) -> None:
     if not one.private:
         # The lower of two middle seeds is a value that was measured.
-        axis.axhline(sorted(one.values[0.0])[len(one.values[0.0]) // 2], label=one.label, linewidth=1.2, **style)
+        axis.axhline(
+            sorted(one.values[0.0])[len(one.values[0.0]) // 2],
+            label=one.label,
+            linewidth=1.2,
+            **style,
+        )
         return
     places = [x for x in sorted(one.values) if x or not on_budgets]
-    low, middle, high = np.array([summary(one.values[x]) for x in places]).reshape(-1, 3).T
+    low, middle, high = (
+        np.array([summary(one.values[x]) for x in places]).reshape(-1, 3).T
+    )
     axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
     if on_budgets and 0.0 in one.values:
         look = {"color": style["color"], "linestyle": _DASHED, "linewidth": 1.2}
-        axis.axhline(float(np.median(one.values[0.0])), label=_at_zero(one.label), **look)
+        axis.axhline(
+            float(np.median(one.values[0.0])), label=_at_zero(one.label), **look
+        )
 
 
 def _at_zero(label: str) -> str:
@@ -163,16 +184,33 @@ def heat_maps(maps: Sequence[tuple[str, Float]]) -> Figure:
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes, _ = _axes(len(maps), "tested on task", "after task")
         # One scale for all maps, so that they can be compared.
-        low, high = (float(bound([bound(matrix) for _, matrix in maps])) for bound in (np.nanmin, np.nanmax))
+        low, high = (
+            float(bound([bound(matrix) for _, matrix in maps]))
+            for bound in (np.nanmin, np.nanmax)
+        )
         for axis, (title, matrix) in zip(axes, maps, strict=True):
             edges = 0.5, len(matrix) + 0.5
             extent = (*edges, *edges[::-1])
-            image = axis.imshow(matrix, vmin=low, vmax=high, cmap="viridis", extent=extent, aspect="auto")
-            for (row, column), value in np.ndenumerate(matrix) if len(matrix) <= _PRINTED_TASKS else ():
+            image = axis.imshow(
+                matrix,
+                vmin=low,
+                vmax=high,
+                cmap="viridis",
+                extent=extent,
+                aspect="auto",
+            )
+            for (row, column), value in (
+                np.ndenumerate(matrix) if len(matrix) <= _PRINTED_TASKS else ()
+            ):
                 if not np.isnan(value):
-                    look = {"color": "black" if value > (low + high) / 2 else "white", "fontsize": 0.75 * _FONT_SIZE}
+                    look = {
+                        "color": "black" if value > (low + high) / 2 else "white",
+                        "fontsize": 0.75 * _FONT_SIZE,
+                    }
                     text = f"{value:.2f}".removeprefix("0")
-                    axis.text(column + 1, row + 1, text, ha="center", va="center", **look)
+                    axis.text(
+                        column + 1, row + 1, text, ha="center", va="center", **look
+                    )
             axis.grid(visible=False)
             axis.set_title("\n".join(textwrap.wrap(title, _WRAP)))
             for scale in (axis.xaxis, axis.yaxis):
@@ -186,16 +224,21 @@ def save(figure: Figure, folder: Path, stem: str) -> None:
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
             figure.savefig(file, format="png", dpi=160)
-        figure.set_layout_engine("none")  # all is where it belongs now, and finding that takes most of the time
+        figure.set_layout_engine(
+            "none"
+        )  # all is where it belongs now, and finding that takes most of the time
         with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def line_styles(every: Iterable[Line]) -> dict[str, Style]:
     """Give every line its look; a tuned one looks like its untuned sister, dashed and hollow."""
-    dots, styles, looks = cycle(_DOTS), dict[str, Style](), dict[str, Style]()
+    dots = cycle(_DOTS)
+    styles = dict[str, Style]()
+    looks = dict[str, Style]()
     for one in {one.label: one for one in every}.values():
-        untuned, place = one.label.removesuffix(f" ({TUNED})"), len(looks)
+        untuned = one.label.removesuffix(f" ({TUNED})")
+        place = len(looks)
         if not one.private:
             styles[one.label] = {"color": "#555555", "linestyle": next(dots)}
             continue
@@ -207,20 +250,31 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
                 "markersize": 4,
                 "linewidth": 1.4,
             }
-            # The first line of the default method is in front of all others, and alone in black.
-            if one.method == _FOREMOST and not any(look["color"] == "black" for look in looks.values()):
-                looks[untuned] |= {"color": "black", "linewidth": 2.0, "markersize": 5, "zorder": 3}
+            # The first line of the default method is in front of all others, and alone
+            # in black.
+            if one.method == _FOREMOST and not any(
+                look["color"] == "black" for look in looks.values()
+            ):
+                looks[untuned] |= {
+                    "color": "black",
+                    "linewidth": 2.0,
+                    "markersize": 5,
+                    "zorder": 3,
+                }
         hollow = {"linestyle": _DASHED, "markerfacecolor": "white"} if one.tuned else {}
         styles[one.label] = looks[untuned] | hollow
     return styles
 
 
-def _axes(n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()) -> tuple[Figure, list[Any], int]:
+def _axes(
+    n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()
+) -> tuple[Figure, list[Any], int]:
     """Return a figure with room for a legend of these entries below, its panels, and how many entries a row takes."""
     # Four panels a row; five look better as three and two.
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
-    # A letter is on average narrower than two thirds of the font size; a line and its gaps take seven and a half.
+    # A letter is on average narrower than two thirds of the font size; a line and its
+    # gaps take seven and a half.
     entry = _FONT_SIZE / 72 * (7.5 + 0.62 * max(map(len, entries), default=0))
     width = max(3.2 * columns, 4.8, entry)
     height = 2.85 * rows + 0.7 + 0.18 * math.ceil(len(entries) / int(width / entry))
@@ -241,11 +295,15 @@ def _ticker() -> Any:
     return optional("matplotlib.ticker", "Matplotlib", "lab")
 
 
-def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:
+def _plain_ticks(
+    axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}"
+) -> None:
     """Label powers of ten as plain numbers, and more of a short scale."""
     low, high = axis.get_view_interval()
     # Below two decades powers of ten alone would be one label or two.
     short = low > 0 and high / low < 60
-    axis.set_major_locator(_ticker().LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))
+    axis.set_major_locator(
+        _ticker().LogLocator(base=10, subs=(1, 2, 5) if short else (1,))
+    )
     axis.set_major_formatter(_ticker().FuncFormatter(lambda value, _: text(value)))
     axis.set_minor_formatter(_ticker().NullFormatter())

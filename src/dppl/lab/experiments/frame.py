@@ -10,7 +10,14 @@ from dppl.kernel.privacy.guarantee import PERSON
 from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.methods import ALL_METHODS
-from dppl.lab.experiments.names import budget_name, place_of, pool_name, position, ratio_name, series_name
+from dppl.lab.experiments.names import (
+    budget_name,
+    place_of,
+    pool_name,
+    position,
+    ratio_name,
+    series_name,
+)
 from dppl.lab.experiments.results import Result
 
 BALANCED = "balanced_accuracy"
@@ -30,12 +37,21 @@ def frame(results: Iterable[Result]) -> Frame:
 
 def _order(result: Result) -> tuple[Any, ...]:
     """Sort by method, start, parameters and budget, in the order of tables and legends."""
-    cell, start = result["cell"], result["cell"].get("examples") or {}
+    cell = result["cell"]
+    start = result["cell"].get("examples") or {}
     source = str(start.get("source") or "")
     # Numbers in parameters count as numbers: top-10 follows top-2.
-    parameters = re.sub(r"\d+", lambda digits: digits[0].zfill(9), json.dumps(cell["parameters"], sort_keys=True))
+    parameters = re.sub(
+        r"\d+",
+        lambda digits: digits[0].zfill(9),
+        json.dumps(cell["parameters"], sort_keys=True),
+    )
     return (
-        *(cell["budget"] is None, list(ALL_METHODS).index(cell["method"]), result["notion"]),
+        *(
+            cell["budget"] is None,
+            list(ALL_METHODS).index(cell["method"]),
+            result["notion"],
+        ),
         # From zero first, then from right examples, then from wrong ones.
         *(start.get("used", False), start.get("wrong") or "", len(source), source),
         *(cell.get("stream", {}).get("told", False), cell.get("in_all", False)),
@@ -45,10 +61,13 @@ def _order(result: Result) -> tuple[Any, ...]:
 
 def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     """Give what groups, selects or is shown a column; `cell` and `result` have the rest."""
-    cell, notion, start = result["cell"], result["notion"], result["cell"].get("examples") or {}
+    cell = result["cell"]
+    notion = result["notion"]
+    start = result["cell"].get("examples") or {}
     pool = cell["pool"] or {"name": "", "rows": None, "first": None}
     mark = f", {notion}" if several_notions and notion != "none" else ""
-    name, place = series_name(cell, mark), place_of(cell)
+    name = series_name(cell, mark)
+    place = place_of(cell)
     of_persons = ", for persons" if result.get("unit") == PERSON else ""
     exact = "exact" if result["exact"] else "floating point"
     return {
@@ -62,7 +81,9 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
         "tuned": result["tuned"],
         "notion": notion,
         "mark": mark,
-        "promise": "none" if notion == "none" else f"{notion}, {result['adjacency']}{of_persons}, {exact}",
+        "promise": "none"
+        if notion == "none"
+        else f"{notion}, {result['adjacency']}{of_persons}, {exact}",
         "adjacency": result["adjacency"],
         "dataset": place[0],
         "encoder": place[1],
@@ -97,7 +118,9 @@ def ratios(rows: Frame) -> dict[str, Frame]:
     return {group["ratio_name"].iloc[0]: group for _, group in rows.groupby("ratio")}
 
 
-def lines(rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu") -> list[Line]:
+def lines(
+    rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu"
+) -> list[Line]:
     """Collect the values of all seeds by label and mu, or another column; rows without the metric are skipped."""
     if metric not in rows:
         return []
@@ -113,9 +136,13 @@ def lines(rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu
     ]
 
 
-def panels(rows: Frame, metric: str = BALANCED, name: str = "label") -> list[tuple[str, list[Line]]]:
+def panels(
+    rows: Frame, metric: str = BALANCED, name: str = "label"
+) -> list[tuple[str, list[Line]]]:
     """Return the lines of each imbalance ratio at which the metric was measured."""
-    several = [(ratio, lines(group, metric, name)) for ratio, group in ratios(rows).items()]
+    several = [
+        (ratio, lines(group, metric, name)) for ratio, group in ratios(rows).items()
+    ]
     return [panel for panel in several if panel[1]]
 
 
@@ -125,7 +152,9 @@ def default_settings(rows: Frame) -> Frame:
     main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
     rows = main_pool(rows)
     usual_k = (rows["method"] != "public-topk") | rows["k"].isin([main, 1, 0])
-    return rows[usual_k & (rows["used"] | (rows["source"] == "")) & (rows["wrong"] == "")]
+    return rows[
+        usual_k & (rows["used"] | (rows["source"] == "")) & (rows["wrong"] == "")
+    ]
 
 
 def main_pool(rows: Frame) -> Frame:

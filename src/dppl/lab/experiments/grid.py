@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from dppl import _validate
 from dppl.errors import ParameterError
@@ -15,7 +23,17 @@ from dppl.estimators.registry import BY_NAME
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
-from dppl.lab.experiments.datasets import GROUPS, NAMES, PARTS, SAMPLE, WHOLE, DatasetSpec, Examples, Merged, Pool
+from dppl.lab.experiments.datasets import (
+    GROUPS,
+    NAMES,
+    PARTS,
+    SAMPLE,
+    WHOLE,
+    DatasetSpec,
+    Examples,
+    Merged,
+    Pool,
+)
 from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
 from dppl.lab.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 
@@ -41,13 +59,23 @@ def _refuse(rules: Mapping[str, object]) -> None:
 
 def _ratio(value: Any) -> Any:
     """Read an imbalance ratio."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
-    _refuse({f"must be {NATURAL!r} or a number of at least 1; got {value!r}": value != NATURAL and not is_number})
+    is_number = (
+        isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
+    )
+    _refuse(
+        {
+            f"must be {NATURAL!r} or a number of at least 1; got {value!r}": value
+            != NATURAL
+            and not is_number
+        }
+    )
     return float(value) if is_number else value
 
 
 def _axis(value: Any) -> Any:
-    plain = all(isinstance(one, str | int | float | list | None) for one in _as_list(value))
+    plain = all(
+        isinstance(one, str | int | float | list | None) for one in _as_list(value)
+    )
     _refuse({f"must hold numbers, texts, lists or null; got {value!r}": not plain})
     return _as_list(value)
 
@@ -58,14 +86,20 @@ def _budgets(value: Any) -> Any:
     return [{"mu": NO_NOISE} if one == NON_PRIVATE else one for one in several]
 
 
-Several = Annotated[list[T], BeforeValidator(_as_list)]  # a value stands for a list of one
+Several = Annotated[
+    list[T], BeforeValidator(_as_list)
+]  # a value stands for a list of one
 Count = Annotated[int, Field(ge=1, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Number = Annotated[float, Field(allow_inf_nan=False)]  # also of a text: YAML 1.1 takes 1e-5, without a dot, for one
+Number = Annotated[
+    float, Field(allow_inf_nan=False)
+]  # also of a text: YAML 1.1 takes 1e-5, without a dot, for one
 Ratios = list[Annotated[float | str, PlainValidator(_ratio)]]
 Seeds = Annotated[
     list[Annotated[int, Field(ge=0, strict=True)]],
-    BeforeValidator(lambda value: list(range(value)) if type(value) is int and value > 0 else value),
+    BeforeValidator(
+        lambda value: list(range(value)) if type(value) is int and value > 0 else value
+    ),
 ]
 
 
@@ -87,7 +121,12 @@ class _Pool(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> _Pool:
-        _refuse({"lines and without go together; add the other": (self.lines is None) == bool(self.without)})
+        _refuse(
+            {
+                "lines and without go together; add the other": (self.lines is None)
+                == bool(self.without)
+            }
+        )
         return self
 
 
@@ -101,7 +140,9 @@ class _Dataset(_Strict):
     whole: Flag = False
     public: list[_Pool] = []
     ir: Ratios | None = None
-    classes: Several[Merged | None] = [None]  # tasks of few classes; None is the data set as it is
+    classes: Several[Merged | None] = [
+        None
+    ]  # tasks of few classes; None is the data set as it is
 
     @model_validator(mode="before")
     @classmethod
@@ -113,16 +154,30 @@ class _Dataset(_Strict):
     @model_validator(mode="after")
     def _check(self) -> _Dataset:
         known = (*(WHOLE if self.whole else PARTS), NAMES, GROUPS)
-        _refuse({f"files has an unknown key {part!r}": part not in known for part in self.files})
+        _refuse(
+            {
+                f"files has an unknown key {part!r}": part not in known
+                for part in self.files
+            }
+        )
         return self
 
     def spec(self, data: Path, source: str) -> tuple[DatasetSpec, list[Pool]]:
         """Return where the data set lies, and its public pools."""
         if self.name == SAMPLE and self.folder is None:
             return DatasetSpec(SAMPLE, self.encoder), [Pool("digits")]
-        names = {part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)} | self.files
-        files = {part: data / (self.folder or self.name) / name for part, name in names.items()}
-        pools = [Pool(one.name, one.first, rows, tuple(one.without)) for one in self.public for rows in one.rows]
+        names = {
+            part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
+        } | self.files
+        files = {
+            part: data / (self.folder or self.name) / name
+            for part, name in names.items()
+        }
+        pools = [
+            Pool(one.name, one.first, rows, tuple(one.without))
+            for one in self.public
+            for rows in one.rows
+        ]
         paths = {one.name: data / one.file for one in self.public}
         lines = {one.name: data / one.lines for one in self.public if one.lines}
         return DatasetSpec(self.name, self.encoder, files, paths, lines, source), pools
@@ -144,13 +199,17 @@ class _Budget(_Strict):
             "must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon with "
             f"or without delta; got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
         )
-        _refuse({rule: len(kinds) != 1 or (self.delta is not None and kinds != {"epsilon"})})
+        _refuse(
+            {rule: len(kinds) != 1 or (self.delta is not None and kinds != {"epsilon"})}
+        )
         list(self.each())  # which refuses numbers that are no budget
         return self
 
     def each(self) -> Iterator[dict[str, float]]:
         """Yield the parameters of each budget."""
-        ((kind, values),) = self.model_dump(exclude_none=True, exclude={"delta"}).items()
+        ((kind, values),) = self.model_dump(
+            exclude_none=True, exclude={"delta"}
+        ).items()
         delta = {} if self.delta is None else {"delta": self.delta}
         for value in values:
             if kind == "e":
@@ -178,10 +237,14 @@ class _Method(BaseModel):
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
-        name, methods = self.method, STREAM_METHODS if streams else METHODS
+        name = self.method
+        methods = STREAM_METHODS if streams else METHODS
         if name not in methods:
-            raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
-        method, entry = methods[name], BY_NAME.get(methods[name].estimator)
+            raise ParameterError(
+                f"{where} must be one of {', '.join(methods)}; got {name!r}."
+            )
+        method = methods[name]
+        entry = BY_NAME.get(methods[name].estimator)
         for parameter in self.__pydantic_extra__:
             if parameter not in method.parameters:
                 raise ParameterError(
@@ -192,15 +255,22 @@ class _Method(BaseModel):
         used = [one is not None and one.used for one in self.examples]
         # Each rule with what breaks it; the error names the first.
         rules = {
-            f".tune: {name} has no hyper-parameters to search": self.tune and not (method.space and method.private),
+            f".tune: {name} has no hyper-parameters to search": self.tune
+            and not (method.space and method.private),
             ".in_all is for streams": any(self.in_all) and not streams,
-            f": {name} starts from examples; add examples": method.needs_examples and not all(used),
-            f".examples: {name} does not start from examples": any(used) and not takes_examples,
+            f": {name} starts from examples; add examples": method.needs_examples
+            and not all(used),
+            f".examples: {name} does not start from examples": any(used)
+            and not takes_examples,
             ".examples are for single fits": streams and self.examples != [None],
         }
         for rule, broken in rules.items():
             if broken:
-                raise ParameterError(f"{where}{rule}." if "add" in rule else f"{where}{rule}; leave it out.")
+                raise ParameterError(
+                    f"{where}{rule}."
+                    if "add" in rule
+                    else f"{where}{rule}; leave it out."
+                )
 
 
 class _Stream(_Strict):
@@ -215,17 +285,23 @@ class _Stream(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> _Stream:
-        joins, alone = self.kind == DATA_SETS, self.model_fields_set <= {"recipe", "told"}
+        joins = self.kind == DATA_SETS
+        alone = self.model_fields_set <= {"recipe", "told"}
         if self.recipe is not None:
             rule = f"recipe must be one of {', '.join(RECIPES)}, with no other key but told; got {self.recipe!r}"
             _refuse({rule: self.recipe not in RECIPES or not alone})
             return self
         rules = {
             "must have the keys of and kind, or recipe": not (self.of and self.kind),
-            f"{DATA_SETS} takes a list of several data sets, and other kinds take one": joins != (len(self.of) > 1),
-            f"each kind but {DATA_SETS} needs tasks, and {DATA_SETS} has one a data set": joins == bool(self.tasks),
-            "elsewhere is for blurry streams; leave it out": self.elsewhere is not None and self.kind != "blurry",
-            f"told is for {' and '.join(APART)}, whose tasks have classes of their own": any(self.told)
+            f"{DATA_SETS} takes a list of several data sets, and other kinds take one": joins
+            != (len(self.of) > 1),
+            f"each kind but {DATA_SETS} needs tasks, and {DATA_SETS} has one a data set": joins
+            == bool(self.tasks),
+            "elsewhere is for blurry streams; leave it out": self.elsewhere is not None
+            and self.kind != "blurry",
+            f"told is for {' and '.join(APART)}, whose tasks have classes of their own": any(
+                self.told
+            )
             and self.kind not in APART,
         }
         _refuse(rules)
@@ -236,9 +312,16 @@ class _Stream(_Strict):
         if self.recipe is not None:
             recipe = RECIPES[self.recipe]
             for told in self.told:
-                yield list(recipe.datasets), Stream(recipe.kind, recipe.n_tasks, None, told, self.recipe)
+                yield (
+                    list(recipe.datasets),
+                    Stream(recipe.kind, recipe.n_tasks, None, told, self.recipe),
+                )
             return
-        elsewhere = (0.1 if self.elsewhere is None else self.elsewhere) if self.kind == "blurry" else None
+        elsewhere = (
+            (0.1 if self.elsewhere is None else self.elsewhere)
+            if self.kind == "blurry"
+            else None
+        )
         for n_tasks, told in itertools.product(self.tasks or [len(self.of)], self.told):
             yield self.of, Stream(str(self.kind), n_tasks, elsewhere, told)
 
@@ -261,7 +344,10 @@ class _Config(_Strict):
         _refuse({"datasets is missing; add it": not self.datasets and not self.streams})
         for place, entry in enumerate(self.datasets if self.streams else ()):
             _refuse(
-                {f"datasets[{place}].classes is for single fits; leave it out": "classes" in entry.model_fields_set}
+                {
+                    f"datasets[{place}].classes is for single fits; leave it out": "classes"
+                    in entry.model_fields_set
+                }
             )
         return self
 
@@ -313,7 +399,9 @@ def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list
     # A method that would get no cell at all is a mistake of the configuration.
     for choice in choices:
         if not any(choice.fits(one, None) for one in sources.values()):
-            raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
+            raise ParameterError(
+                f"{choice.where}.examples are names, and no data set has files: names."
+            )
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
         cell.key: cell
@@ -323,7 +411,9 @@ def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list
         for ratio in sources[key].ratios
         for choice in choices
         if seed in choice.seeds and choice.fits(sources[key], classes)
-        for cell in _cells(choice, sources[key], ir=ratio, seed=seed, stream=stream, classes=classes)
+        for cell in _cells(
+            choice, sources[key], ir=ratio, seed=seed, stream=stream, classes=classes
+        )
     }
     # Last, because whatever else is wrong can be said without the data.
     datasets = {key: one.spec for key, one in sources.items()}
@@ -335,13 +425,20 @@ def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list
 def _first_of(error: ValidationError) -> str:
     """Say the first thing that is wrong: its key, the rule and the value."""
     first = error.errors()[0]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    where = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+    ).lstrip(".")
     where = where or "the configuration"
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{where} is an unknown key; leave it out."
     if first["type"] == "missing":
         return f"{where} is missing; add it."
-    rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be").removesuffix(".")
+    rule = (
+        first["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .removesuffix(".")
+    )
     value = "" if first["type"] == "value_error" else f"; got {first['input']!r}"
     return f"{where}{' ' if rule.startswith('must') else ': '}{rule}{value}."
 
@@ -351,7 +448,11 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
     recipes = [RECIPES[one.recipe] for one in config.streams if one.recipe is not None]
     needed = {name: one.whole for one in recipes for name in one.datasets}
     named = {entry.name for entry in config.datasets}
-    entries = [_Dataset(name=name, whole=whole) for name, whole in needed.items() if name not in named]
+    entries = [
+        _Dataset(name=name, whole=whole)
+        for name, whole in needed.items()
+        if name not in named
+    ]
     sources: dict[_Key, _Data] = {}
     for place, entry in enumerate([*config.datasets, *entries]):
         key = entry.name, entry.encoder
@@ -365,12 +466,16 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
     return sources
 
 
-def _joined(names: list[str], where: str, sources: dict[_Key, _Data], ratios: list[float | str]) -> _Key:
+def _joined(
+    names: list[str], where: str, sources: dict[_Key, _Data], ratios: list[float | str]
+) -> _Key:
     """Return the key of the data set that a stream is of; several are joined to one first."""
     by_name = {name: one.spec for (name, _), one in sources.items()}
     for name in names:
         if name not in by_name:
-            raise ParameterError(f"{where} must be one of {', '.join(by_name) or 'datasets'}; got {name!r}.")
+            raise ParameterError(
+                f"{where} must be one of {', '.join(by_name) or 'datasets'}; got {name!r}."
+            )
     parts = tuple(by_name[name] for name in names)
     if len(parts) == 1:
         return parts[0].name, parts[0].encoder
@@ -388,34 +493,64 @@ def _choices(config: _Config) -> Iterator[_Choice]:
         budgets = [budget for one in several for budget in one.each()]
         seeds = config.seeds if entry.seeds is None else entry.seeds
         axes = entry.__pydantic_extra__
-        for *values, start, in_all in itertools.product(*axes.values(), entry.examples, entry.in_all):
+        for *values, start, in_all in itertools.product(
+            *axes.values(), entry.examples, entry.in_all
+        ):
             parameters = dict(zip(axes, values, strict=True))
-            yield _Choice(where, entry.method, parameters, entry.tune, budgets, seeds, start, in_all)
+            yield _Choice(
+                where,
+                entry.method,
+                parameters,
+                entry.tune,
+                budgets,
+                seeds,
+                start,
+                in_all,
+            )
 
 
 def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     """Yield the cells of a method at one place of the grid: each budget, pool and way of tuning."""
-    method, spec = ALL_METHODS[choice.name], data.spec
+    method = ALL_METHODS[choice.name]
+    spec = data.spec
     if method.public_rows(choice.parameters) == "required" and not data.pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )
     if method.private and not choice.budgets:
-        raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
+        raise ParameterError(
+            f"budgets must hold at least one budget; {choice.name} spends one."
+        )
     for budget in choice.budgets if method.private else ():
         if tuple(budget) == ("epsilon",) and not BY_NAME[method.estimator].pure:
             raise ParameterError(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
                 "without delta); give delta, mu, e or rho."
             )
-        if budget == {"mu": 0} and (choice.examples is None or not choice.examples.used):
-            raise ParameterError(f"budgets: {choice.where} has no examples, and mu = 0 is for these alone.")
-    # References without privacy have no budget, and methods without public rows no pool.
-    budgets: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
-    pools = [*data.pools] if data.pools and method.uses_public(choice.parameters) else [None]
-    for budget, pool, trials in itertools.product(budgets, pools, dict.fromkeys((0, choice.trials))):
-        # Where nothing is searched, defaults that differ from the class's own are part of the key.
-        parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
+        if budget == {"mu": 0} and (
+            choice.examples is None or not choice.examples.used
+        ):
+            raise ParameterError(
+                f"budgets: {choice.where} has no examples, and mu = 0 is for these alone."
+            )
+    # References without privacy have no budget, and methods without public rows no
+    # pool.
+    budgets: list[dict[str, float] | None] = (
+        [*choice.budgets] if method.private else [None]
+    )
+    pools = (
+        [*data.pools]
+        if data.pools and method.uses_public(choice.parameters)
+        else [None]
+    )
+    for budget, pool, trials in itertools.product(
+        budgets, pools, dict.fromkeys((0, choice.trials))
+    ):
+        # Where nothing is searched, defaults that differ from the class's own are part
+        # of the key.
+        parameters = (
+            choice.parameters if trials else {**method.defaults, **choice.parameters}
+        )
         yield Cell(
             choice.name,
             parameters,

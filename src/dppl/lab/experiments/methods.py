@@ -31,11 +31,16 @@ class Method:
 
     label: str  # name in tables and figures
     estimator: str  # a class of the registry, or one of `dppl.lab` that is not private
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters that make the method what it is
+    fixed: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # parameters that make the method what it is
     public: bool = True  # whether it may read public rows that it can do without
-    needs_examples: bool = False  # whether a fit is impossible without public examples of the classes
+    needs_examples: bool = (
+        False  # whether a fit is impossible without public examples of the classes
+    )
     space: Space = field(default_factory=dict)  # hyper-parameters to search
-    # values for what neither a configuration nor a search sets, where the class's own defaults would miss the point
+    # values for what neither a configuration nor a search sets, where the class's own
+    # defaults would miss the point
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,7 +65,12 @@ class Method:
         """Return the unfitted classifier."""
         given: dict[str, Any] = {}
         if self.private:
-            given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
+            given = {
+                "budget": budget,
+                "classes": classes,
+                "public": public,
+                "random_state": random_state,
+            }
         return self._load()(**given, **self.fixed).set_params(**parameters)
 
     def uses_public(self, parameters: Mapping[str, Any]) -> bool:
@@ -70,7 +80,10 @@ class Method:
 
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
-        return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
+        return bool(
+            parameters.get("tasks", getattr(self._load(), "tasks", "disjoint"))
+            == "overlapping"
+        )
 
     def public_rows(self, parameters: Mapping[str, Any]) -> str:
         """Return what public rows are to a fit with these parameters."""
@@ -78,22 +91,48 @@ class Method:
             return "unused"
         model = self.build(None, None, 0, parameters)
         by_lattice = model.lattice is not None and model.lattice.reads_public_rows
-        return "required" if by_lattice and model.public_rows == "unused" else str(model.public_rows)
+        return (
+            "required"
+            if by_lattice and model.public_rows == "unused"
+            else str(model.public_rows)
+        )
 
     def _load(self) -> Any:
-        return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
+        return (
+            BY_NAME[self.estimator].load()
+            if self.private
+            else getattr(lab, self.estimator)
+        )
 
 
-def _registered(estimator: str, label: str = "{}", fixed: Mapping[str, Any] | None = None, **more: Any) -> Method:
+def _registered(
+    estimator: str,
+    label: str = "{}",
+    fixed: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Method:
     """Return a method of an estimator of the registry; the braces in `label` are the estimator's own."""
     entry = BY_NAME[estimator]
-    return Method(label.format(entry.label or entry.name), estimator, fixed or {}, **more)
+    return Method(
+        label.format(entry.label or entry.name), estimator, fixed or {}, **more
+    )
 
 
-# What a search may choose from. Of a pool of coordinates, of K, and of bounds on 1 + cosine, DPPL-v1's d_min and d_max,
-# its section C.4.1 and others; "auto" reads bounds off public rows.
+# What a search may choose from. Of a pool of coordinates, of K, and of bounds on 1 +
+# cosine, DPPL-v1's d_min and d_max, its section C.4.1 and others; "auto" reads bounds
+# off public rows.
 _POOL = {"lattice__pool": (1, 2, 4, 8)}
-_CLIP = {"clip": ("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0))}
+_CLIP = {
+    "clip": (
+        "auto",
+        (0.0, 2.0),
+        (1.0, 2.0),
+        (1.0, 1.5),
+        (1.1, 1.5),
+        (1.2, 1.8),
+        (1.5, 2.0),
+    )
+}
 _DESCENT = {"steps": (10, 40, 100), "learning_rate": Range(0.1, 30.0)}
 _RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
@@ -103,9 +142,14 @@ _NAMED: dict[str, Method] = {
     "softmax": _registered("SoftmaxPrototypes"),
     "softmax-alone": _registered("SoftmaxPrototypes", _NO_PUBLIC_ROWS, public=False),
     "mean": _registered("MeanPrototypes", space=_POOL),
-    "mean-replace-one": _registered("MeanPrototypes", "{} as published (AAAI)", _AS_PUBLISHED, space=_POOL),
+    "mean-replace-one": _registered(
+        "MeanPrototypes", "{} as published (AAAI)", _AS_PUBLISHED, space=_POOL
+    ),
     "coinpress": _registered(
-        "MeanPrototypes", "{}, CoinPress (v1)", _AS_PUBLISHED | {"coinpress": "dppl"}, space=_POOL
+        "MeanPrototypes",
+        "{}, CoinPress (v1)",
+        _AS_PUBLISHED | {"coinpress": "dppl"},
+        space=_POOL,
     ),
     "public": _registered("PublicPrototypes", space=_CLIP | _POOL),
     "public-topk": _registered(
@@ -116,33 +160,65 @@ _NAMED: dict[str, Method] = {
     ),
     "projected": _registered(
         "ProjectedPrototypes",
-        space={"share": Range(0.1, 0.9), "n_components": (16, 64, None), "steps": (5, 20, 80)},
+        space={
+            "share": Range(0.1, 0.9),
+            "n_components": (16, 64, None),
+            "steps": (5, 20, 80),
+        },
     ),
-    "linear-probe": _registered("LinearProbe", space={**_DESCENT, "clip": Range(0.1, 1.4)}),
-    "global-adapt": _registered("GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}),
-    "least-squares": _registered("LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}),
+    "linear-probe": _registered(
+        "LinearProbe", space={**_DESCENT, "clip": Range(0.1, 1.4)}
+    ),
+    "global-adapt": _registered(
+        "GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}
+    ),
+    "least-squares": _registered(
+        "LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}
+    ),
     "feature-covariance": _registered(
-        "FeatureCovariance", space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), **_RIDGE}
+        "FeatureCovariance",
+        space={"steps": (3, 10, 30), "learning_rate": Range(0.3, 10.0), **_RIDGE},
     ),
-    "newton": _registered("Newton", space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), **_RIDGE}),
-    "adamix": _registered("AdaMix", needs_examples=True, space={**_DESCENT, "clip_quantile": Range(0.1, 1.0)}),
+    "newton": _registered(
+        "Newton",
+        space={"steps": (1, 3, 10), "learning_rate": Range(0.1, 2.0), **_RIDGE},
+    ),
+    "adamix": _registered(
+        "AdaMix",
+        needs_examples=True,
+        space={**_DESCENT, "clip_quantile": Range(0.1, 1.0)},
+    ),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
 }
-# Any other of the registry goes by its own defaults; records of experiments have one label.
-_OTHERS = {one.method: _registered(one.name) for one in ENTRIES if one.method not in (None, "multilabel")}
-METHODS = {**_NAMED, **{name: one for name, one in _OTHERS.items() if name not in _NAMED}}
+# Any other of the registry goes by its own defaults; records of experiments have one
+# label.
+_OTHERS = {
+    one.method: _registered(one.name)
+    for one in ENTRIES
+    if one.method not in (None, "multilabel")
+}
+METHODS = {
+    **_NAMED,
+    **{name: one for name, one in _OTHERS.items() if name not in _NAMED},
+}
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS: dict[str, Method] = {
-    **{entry.name: _registered(entry.name) for entry in ENTRIES if entry.method is None},
-    "ContinualDiscriminant-alone": _registered("ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False),
+    **{
+        entry.name: _registered(entry.name) for entry in ENTRIES if entry.method is None
+    },
+    "ContinualDiscriminant-alone": _registered(
+        "ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False
+    ),
 }
 ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
 
 
-def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> str:
+def label(
+    name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None
+) -> str:
     """Return what a method with these parameters and examples of the classes is called in tables and figures.
 
     >>> label("public-topk", {"n_prototypes": 5})
@@ -153,17 +229,23 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
     # K has its place within the name; all other parameters follow in brackets.
-    rest, text = dict(parameters), ALL_METHODS[name].label
+    rest = dict(parameters)
+    text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
-    details = [f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items())]
+    details = [
+        f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items())
+    ]
     if details:
         text += f" ({', '.join(details)})"
     if examples is None or examples["source"] is None:
         return text
-    source, plural = examples["source"], "" if examples["source"] == 1 else "s"
+    source = examples["source"]
+    plural = "" if examples["source"] == 1 else "s"
     if not examples.get("used", True):
         return f"{text}, {source} row{plural} a class left out"
     what = source if isinstance(source, str) else f"{source} example{plural} a class"
-    wrong = {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[examples.get("wrong")]
+    wrong = {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[
+        examples.get("wrong")
+    ]
     return f"{text}, from {what}{wrong}"

@@ -21,13 +21,20 @@ def paper_epsilon(budget: Budget) -> float:
     """Return mu of the Gaussian noise that a budget allows, or for pure DP sqrt(2·rho) of the rho that it implies."""
     if isinstance(budget, PureDP):
         return budget.epsilon
-    # The allowance of GaussianDP may be a rounding below, which would be another position.
-    return budget.mu if isinstance(budget, GaussianDP) else budget.gaussian_allowance().mu
+    # The allowance of GaussianDP may be a rounding below, which would be another
+    # position.
+    return (
+        budget.mu if isinstance(budget, GaussianDP) else budget.gaussian_allowance().mu
+    )
 
 
 def position(budget: Mapping[str, float] | None) -> float:
     """Return mu of a cell's budget, without the last digits of its way through rho; 0 for references."""
-    return 0.0 if budget is None else nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
+    return (
+        0.0
+        if budget is None
+        else nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
+    )
 
 
 def nine_digits(mu: float) -> float:
@@ -77,7 +84,9 @@ def place_of(cell: Cell) -> tuple[str, ...]:
     >>> place_of({"dataset": "scans", "classes": {"alone": 1}, "encoder": "not named", "ir": 10})
     ('scans (one class against the rest)', 'encoder not named', 'IR = 10')
     """
-    dataset = str(cell["dataset"]) + (f" ({Merged(**cell['classes']).name})" if "classes" in cell else "")
+    dataset = str(cell["dataset"]) + (
+        f" ({Merged(**cell['classes']).name})" if "classes" in cell else ""
+    )
     encoder = str(cell["encoder"]).replace(NOT_NAMED, f"encoder {NOT_NAMED}")
     stream = (Stream(**cell["stream"]).name,) if "stream" in cell else ()
     ratio = () if cell["ir"] == NATURAL else (ratio_name(cell["ir"]),)
@@ -86,7 +95,9 @@ def place_of(cell: Cell) -> tuple[str, ...]:
 
 def pool_name(pool: Mapping[str, Any]) -> str:
     """Name the public rows of a pool."""
-    name, without, size = str(pool["name"]), pool.get("without"), pool["rows"] or pool["first"]
+    name = str(pool["name"])
+    without = pool.get("without")
+    size = pool["rows"] or pool["first"]
     if without:
         name += f" without {' and '.join(without)}"
     return f"{name}, {size:,} rows" if size else name

@@ -1,6 +1,7 @@
 """The report of an experiment: figures and tables of the DPPL papers, in Markdown.
 
-Which figures appear depends on what the results hold: several pools, several encoders, several K, and so on.
+Which figures appear depends on what the results hold: several pools, several encoders,
+several K, and so on.
 
 References
 ----------
@@ -25,14 +26,42 @@ from dppl._types import Float
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
 from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
-from dppl.lab.experiments.figures import Line, Part, Picture, deviations, draw, heat_maps, slug
-from dppl.lab.experiments.frame import BALANCED, Frame, by, default_settings, frame, panels
+from dppl.lab.experiments.figures import (
+    Line,
+    Part,
+    Picture,
+    deviations,
+    draw,
+    heat_maps,
+    slug,
+)
+from dppl.lab.experiments.frame import (
+    BALANCED,
+    Frame,
+    by,
+    default_settings,
+    frame,
+    panels,
+)
 from dppl.lab.experiments.methods import ALL_METHODS
-from dppl.lab.experiments.names import AT_DELTA, TUNED, pays_again, place_of, series_name
+from dppl.lab.experiments.names import (
+    AT_DELTA,
+    TUNED,
+    pays_again,
+    place_of,
+    series_name,
+)
 from dppl.lab.experiments.results import DONE, PACKED, Result, read_results
-from dppl.lab.experiments.tables import costs, metric_tables, sizes_and_times, table, time
+from dppl.lab.experiments.tables import (
+    costs,
+    metric_tables,
+    sizes_and_times,
+    table,
+    time,
+)
 
-_TITLE, _MARKDOWN = "Private classifiers compared", "report.md"
+_TITLE = "Private classifiers compared"
+_MARKDOWN = "report.md"
 _EXPERIMENTS = (
     "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers the "
     "numbers themselves."
@@ -57,8 +86,14 @@ _CALIBRATION = (
     "of the largest probability, in 15 bins, with classes weighing alike. 0 is best. Methods without "
     "probabilities, and results of versions that did not measure it, have no row."
 )
-# Metrics of single fits: where the figure's file begins, its title and y-axis, and the title of the tables.
-_BALANCED = "accuracy", "Balanced test accuracy over the budget", figures.BALANCED_LABEL, "Balanced test accuracy"
+# Metrics of single fits: where the figure's file begins, its title and y-axis, and the
+# title of the tables.
+_BALANCED = (
+    "accuracy",
+    "Balanced test accuracy over the budget",
+    figures.BALANCED_LABEL,
+    "Balanced test accuracy",
+)
 _MINORITY = (
     "minority",
     "Test accuracy on the smallest quarter of the training classes",
@@ -79,18 +114,32 @@ _OF_STREAMS = {
 def write_report(path: Path, folder: Path) -> list[Path]:
     """Write figures and ``report.md`` of a results file, whole or partial, to a folder that holds nothing else."""
     results = read_results(path)
-    done, failed = ([one for one in results if (one["status"] == DONE) == is_done] for is_done in (True, False))
+    done, failed = (
+        [one for one in results if (one["status"] == DONE) == is_done]
+        for is_done in (True, False)
+    )
     if not done:
-        raise InputError(f"{path} holds no finished cell yet; run the experiment first.")
-    unknown = sorted({result["cell"]["method"] for result in results} - ALL_METHODS.keys())
+        raise InputError(
+            f"{path} holds no finished cell yet; run the experiment first."
+        )
+    unknown = sorted(
+        {result["cell"]["method"] for result in results} - ALL_METHODS.keys()
+    )
     if unknown:
-        raise InputError(f"{path} holds results of methods that this version does not have: {', '.join(unknown)}.")
+        raise InputError(
+            f"{path} holds results of methods that this version does not have: {', '.join(unknown)}."
+        )
     # Stop before files of someone else are written over.
     earlier = folder / _MARKDOWN
-    ours = earlier.is_file() and earlier.read_bytes().startswith(f"# {_TITLE}\n".encode())
+    ours = earlier.is_file() and earlier.read_bytes().startswith(
+        f"# {_TITLE}\n".encode()
+    )
     if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise InputError(f"{folder} holds files and no earlier report; name an empty or a new folder with --out.")
-    # Nothing is written before all parts are made: an error leaves an earlier report as it is.
+        raise InputError(
+            f"{folder} holds files and no earlier report; name an empty or a new folder with --out."
+        )
+    # Nothing is written before all parts are made: an error leaves an earlier report as
+    # it is.
     parts = [
         *_head(path, folder, done, len(failed)),
         *_single_fits([result for result in done if "stream" not in result["cell"]]),
@@ -98,7 +147,8 @@ def write_report(path: Path, folder: Path) -> list[Path]:
         *_failures(failed),
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    blocks, files = list[str](), list[Path]()
+    blocks = list[str]()
+    files = list[Path]()
     for part in parts:
         if isinstance(part, str):
             blocks.append(part)
@@ -112,17 +162,30 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     return [*files, earlier]
 
 
-def _head(path: Path, folder: Path, done: Sequence[Result], n_failed: int) -> Iterator[Part]:
-    runs = {(r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None for r in done}
-    lines = str(path).removesuffix(PACKED)  # a run writes lines, even where they were packed later
+def _head(
+    path: Path, folder: Path, done: Sequence[Result], n_failed: int
+) -> Iterator[Part]:
+    runs = {
+        (r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None
+        for r in done
+    }
+    lines = str(path).removesuffix(
+        PACKED
+    )  # a run writes lines, even where they were packed later
     commands = [shlex.join(["dppl", "bench", *one, "--out", lines]) for one in runs]
     made = shlex.join(["dppl", "bench", str(path), "--out", str(folder)])
-    digest, n_tuned = sha256(path.read_bytes()).hexdigest()[:16], sum(result["tuned"] for result in done)
+    digest = sha256(path.read_bytes()).hexdigest()[:16]
+    n_tuned = sum(result["tuned"] for result in done)
     tuned = f", {n_tuned} of them {TUNED}" if n_tuned else ""
     single = any("stream" not in result["cell"] for result in done)
     reference = any(result["e"] is None for result in done)
     # Cells of one file may have been computed by several versions.
-    versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
+    versions = sorted(
+        {
+            ", ".join(f"{name} {version}" for name, version in r["software"].items())
+            for r in done
+        }
+    )
     yield f"# {_TITLE}"
     yield f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
     yield f"Results file `{path.name}`, sha256 {digest}: {len(done)} cells done{tuned}; {n_failed} failed."
@@ -150,11 +213,24 @@ def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
     for metric, (stem, title, y_label, heading) in _METRICS.items():
         several = panels(main, metric)
         if several:
-            picture = over_budgets(f"{stem}-{slug(*task)}", f"{title}: {', '.join(task)}.", several, y_label)
+            picture = over_budgets(
+                f"{stem}-{slug(*task)}",
+                f"{title}: {', '.join(task)}.",
+                several,
+                y_label,
+            )
             more = metric == BALANCED and len(main) < len(rows)
-            yield replace(picture, note=f"{picture.note} Further settings have figures below.") if more else picture
+            yield (
+                replace(
+                    picture, note=f"{picture.note} Further settings have figures below."
+                )
+                if more
+                else picture
+            )
             yield from metric_tables(task, rows, metric, heading)
-    calibration = list(metric_tables(task, rows, "calibration_error", "Calibration error", bold=False))
+    calibration = list(
+        metric_tables(task, rows, "calibration_error", "Calibration error", bold=False)
+    )
     if calibration:
         yield f"### Calibration: {', '.join(task)}"
         yield _CALIBRATION
@@ -182,12 +258,19 @@ def _streams(done: list[Result]) -> Iterator[Part]:
         private = group[group["notion"] != "none"]
         # What all tasks cost together, where that is more than the budget of one.
         if any(map(pays_again, private["cell"])):
-            yield from costs(task, private, "Total mu of a record of the first task, over all published models")
+            yield from costs(
+                task,
+                private,
+                "Total mu of a record of the first task, over all published models",
+            )
     yield "## Time and storage"
     times = []
     for task, several in by(rows, "place"):
         for name, group in by(several, "name"):
-            size = median(result["stream"]["model_bytes"] for result in group["result"]) / 1024
+            size = (
+                median(result["stream"]["model_bytes"] for result in group["result"])
+                / 1024
+            )
             seconds = [time(group, step) for step in ("fit", "predict", "joint")]
             times.append((", ".join(task), name, *seconds, f"{size:,.0f}"))
     yield table(
@@ -201,8 +284,14 @@ def _streams(done: list[Result]) -> Iterator[Part]:
 
 def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
     budgets = [(one["budget"].iloc[0], one) for _, one in rows.groupby("mu")]
-    for metric, title in (("average_accuracy", "Average accuracy"), ("forgetting", "Average forgetting")):
-        panels = [(budget, [_line(name, one, metric) for name, one in by(group, "label")]) for budget, group in budgets]
+    for metric, title in (
+        ("average_accuracy", "Average accuracy"),
+        ("forgetting", "Average forgetting"),
+    ):
+        panels = [
+            (budget, [_line(name, one, metric) for name, one in by(group, "label")])
+            for budget, group in budgets
+        ]
         yield Picture(
             f"{slug(metric)}-{slug(*task)}",
             f"{title} over tasks: {', '.join(task)}.",
@@ -219,21 +308,37 @@ def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
 def _line(label: str, rows: Frame, metric: str) -> Line:
     """Return the values of the seeds after each task."""
     seeds = [result["stream"][metric] for result in rows["result"]]
-    return Line(label, dict(enumerate(zip(*seeds, strict=True), 1)), method=rows["method"].iloc[0])
+    return Line(
+        label,
+        dict(enumerate(zip(*seeds, strict=True), 1)),
+        method=rows["method"].iloc[0],
+    )
 
 
 def _matrix(rows: Frame) -> Float:
     """Return mean accuracies on task i after task t; NaN where i comes after t."""
     several = [result["stream"]["accuracies"] for result in rows["result"]]
-    full = [[[*row, *[np.nan] * (len(matrix) - len(row))] for row in matrix] for matrix in several]
+    full = [
+        [[*row, *[np.nan] * (len(matrix) - len(row))] for row in matrix]
+        for matrix in several
+    ]
     return np.asarray(np.mean(full, axis=0))
 
 
 def _failures(failed: Sequence[Result]) -> Iterator[Part]:
     rows = []
     for result in failed:
-        cell, message = result["cell"], " ".join(result["message"].split())
-        rows.append((series_name(cell), ", ".join(place_of(cell)), str(cell["seed"]), result["error"], message))
+        cell = result["cell"]
+        message = " ".join(result["message"].split())
+        rows.append(
+            (
+                series_name(cell),
+                ", ".join(place_of(cell)),
+                str(cell["seed"]),
+                result["error"],
+                message,
+            )
+        )
     if failed:
         yield "## Failed cells"
         title = "Cells that failed; the next run of the experiment tries them again."

@@ -16,7 +16,8 @@ from dppl.errors import InputError
 from dppl.lab.experiments.config import SCHEMA
 
 Result = dict[str, Any]
-DONE, FAILED = "done", "failed"
+DONE = "done"
+FAILED = "failed"
 PACKED = ".xz"  # suffix of packed results
 SUFFIXES = (".jsonl", PACKED)
 
@@ -73,10 +74,15 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
         try:
             content = lzma.decompress(content)
         except lzma.LZMAError:
-            raise InputError(f"{path} is damaged, or not packed by `dppl bench`; restore or pack it again.") from None
+            raise InputError(
+                f"{path} is damaged, or not packed by `dppl bench`; restore or pack it again."
+            ) from None
     latest: dict[str, Result] = {}
     for result in _parse(_whole_lines(content), path):
-        if latest.get(result["key"], {}).get("status") != DONE or result["status"] == DONE:
+        if (
+            latest.get(result["key"], {}).get("status") != DONE
+            or result["status"] == DONE
+        ):
             latest[result["key"]] = result
     return list(latest.values())
 
@@ -84,7 +90,11 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
 def write_results(results: Iterable[Result], path: Path) -> None:
     """Write results to a new file, packed or not, from which `read_results` gives exactly the same."""
     content = b"".join(map(_line, results))
-    write_atomically(path, lzma.compress(content, preset=9) if path.suffix == PACKED else content, overwrite=False)
+    write_atomically(
+        path,
+        lzma.compress(content, preset=9) if path.suffix == PACKED else content,
+        overwrite=False,
+    )
 
 
 def _line(result: Result) -> bytes:
@@ -102,10 +112,15 @@ def _parse(content: bytes, path: Path) -> list[Result]:
         where = f"{path}: line {number}"
         try:
             result = json.loads(line)
-            schema, key, status = result["schema"], result["key"], result["status"]
+            schema = result["schema"]
+            key = result["key"]
+            status = result["status"]
         except (ValueError, KeyError, TypeError):
-            raise InputError(f"{where} is no result of an experiment; remove it, or restore the file.") from None
-        # Numbers of another schema mean something else, so they are not mixed with these.
+            raise InputError(
+                f"{where} is no result of an experiment; remove it, or restore the file."
+            ) from None
+        # Numbers of another schema mean something else, so they are not mixed with
+        # these.
         if schema != SCHEMA or not isinstance(key, str) or status not in (DONE, FAILED):
             raise InputError(
                 f"{where} has schema {schema!r} and status {status!r}; this version reads schema {SCHEMA}."

@@ -51,7 +51,12 @@ def run_experiment(
             results.append(result)
             done += result["status"] == DONE
             finished(result)
-    return Summary(len(experiment.cells), len(experiment.cells) - len(cells), done, len(cells) - done)
+    return Summary(
+        len(experiment.cells),
+        len(experiment.cells) - len(cells),
+        done,
+        len(cells) - done,
+    )
 
 
 def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Result]:
@@ -59,7 +64,9 @@ def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Res
     waiting = deque(cells)
     while waiting:
         running: dict[Future[Result], Cell] = {}
-        with ProcessPoolExecutor(min(jobs, len(waiting)), _SPAWN, _end_with_parent) as pool:
+        with ProcessPoolExecutor(
+            min(jobs, len(waiting)), _SPAWN, _end_with_parent
+        ) as pool:
             try:
                 while waiting or running:
                     while waiting and len(running) < jobs:
@@ -69,9 +76,14 @@ def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Res
                         yield future.result()
                         del running[future]
             except BrokenProcessPool:
-                # One that dies costs the cells that are being computed; another pool goes on with the others.
+                # One that dies costs the cells that are being computed; another pool
+                # goes on with the others.
                 for cell in running.values():
-                    yield failure(cell, "WorkerDied", "a process of the run ended; was memory short?")
+                    yield failure(
+                        cell,
+                        "WorkerDied",
+                        "a process of the run ended; was memory short?",
+                    )
 
 
 def _end_with_parent() -> None:

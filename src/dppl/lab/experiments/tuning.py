@@ -17,23 +17,29 @@ _VALIDATION_SHARE = 0.2
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
-def tune(cell: Cell, method: Method, fit: Fit, X: Array, y: Array, classes: Array) -> dict[str, Any]:
+def tune(
+    cell: Cell, method: Method, fit: Fit, X: Array, y: Array, classes: Array
+) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
-    # The split is by the cell's seed, and the same for every trial; each part has a record at least.
+    # The split is by the cell's seed, and the same for every trial; each part has a
+    # record at least.
     order = np.random.default_rng(cell.seed).permutation(len(y))
     size = min(max(1, round(_VALIDATION_SHARE * len(y))), len(y) - 1)
-    fitting, held_out = np.sort(order[size:]), np.sort(order[:size])
-    free = {name: axis for name, axis in method.space.items() if name not in cell.parameters}
+    fitting = np.sort(order[size:])
+    held_out = np.sort(order[:size])
+    free = {
+        name: axis for name, axis in method.space.items() if name not in cell.parameters
+    }
 
     def score(settings: Mapping[str, Any], noise_seed: int) -> float:
         model = fit({**cell.parameters, **settings}, X[fitting], y[fitting], noise_seed)
         return balanced_accuracy(y[held_out], model.predict(X[held_out]), classes)
 
     def suggest(trial: Any) -> dict[str, Any]:
-        # Optuna chooses among positions, since it keeps plain values only and some here are pairs. Of a finished trial
-        # it returns what that took.
+        # Optuna chooses among positions, since it keeps plain values only and some here
+        # are pairs. Of a finished trial it returns what that took.
         return {
             name: trial.suggest_float(name, *axis, log=True)
             if isinstance(axis, Range)
@@ -41,12 +47,18 @@ def tune(cell: Cell, method: Method, fit: Fit, X: Array, y: Array, classes: Arra
             for name, axis in free.items()
         }
 
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed))
+    study = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed)
+    )
     first = cell.noise_seed + 1
-    study.optimize(lambda trial: score(suggest(trial), first + 1 + trial.number), n_trials=cell.trials)
+    study.optimize(
+        lambda trial: score(suggest(trial), first + 1 + trial.number),
+        n_trials=cell.trials,
+    )
     # The defaults are one more setting, which the search must beat.
     defaults = {name: value for name, value in method.defaults.items() if name in free}
-    of_defaults, of_search = score(defaults, first), float(study.best_value)
+    of_defaults = score(defaults, first)
+    of_search = float(study.best_value)
     return {
         "best": defaults if of_defaults >= of_search else suggest(study.best_trial),
         "score": max(of_defaults, of_search),

@@ -14,7 +14,18 @@ import pytest
 from dppl.kernel.lattice import Lattice, stream
 from dppl.kernel.lattice import lattice as lattice_module
 
-WIDTHS = {1: 60_000, 2: 60_000, 3: 60_000, 5: 60_000, 9: 20_000, 12: 20_000, 31: 5000, 100: 1000, 384: 300, 1025: 50}
+WIDTHS = {
+    1: 60_000,
+    2: 60_000,
+    3: 60_000,
+    5: 60_000,
+    9: 20_000,
+    12: 20_000,
+    31: 5000,
+    100: 1000,
+    384: 300,
+    1025: 50,
+}
 DTYPES = ["f8", "f4", "f2", ">f8", "g", "i1", "u2", ">i8", "?"]
 
 
@@ -30,10 +41,16 @@ def steps_of(lattice, rows, map_rows):
     """What both ways round, as bits, of the rows that need not be shrunk afterwards: it is left in the given rows."""
     with np.errstate(all="ignore"):
         steps = lattice._map(rows.copy(), lattice.scale)
-    left, q = rows.copy(), np.empty((len(rows), lattice.dim), np.int8)
+    left = rows.copy()
+    q = np.empty((len(rows), lattice.dim), np.int8)
     map_rows(left, q, *lattice._compiled())
-    kept = q.any(axis=1) & (np.square(np.rint(steps)).sum(axis=1) <= float(lattice.squared_norm))
-    return (np.ascontiguousarray(array[kept, : lattice.dim]).view(np.int64) for array in (steps, left))
+    kept = q.any(axis=1) & (
+        np.square(np.rint(steps)).sum(axis=1) <= float(lattice.squared_norm)
+    )
+    return (
+        np.ascontiguousarray(array[kept, : lattice.dim]).view(np.int64)
+        for array in (steps, left)
+    )
 
 
 def mapped(lattice, rows, kernels=None):
@@ -47,7 +64,10 @@ def odd_rows(rng, n, width):
     rows = rng.normal(size=(n, width))
     kind = rng.integers(0, 8, n)[:, None]
     bits = rng.integers(0, 2**64, (n, width), np.uint64).view(np.float64)
-    special = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, -5e-324, 2e-308, 1e308, -1.7e308], (n, width))
+    special = rng.choice(
+        [np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, -5e-324, 2e-308, 1e308, -1.7e308],
+        (n, width),
+    )
     with np.errstate(all="ignore"):
         return np.select(
             [kind == k for k in range(7)],
@@ -87,7 +107,8 @@ def test_a_million_odd_rows_are_mapped_to_the_same_bits(kernels):
             assert (mapped(lattice, rows, kernels) == q).all()
             steps, compiled = steps_of(lattice, rows, kernels.map_rows)
             assert (steps == compiled).all()
-            n_rows, n_zero = n_rows + n, n_zero + (~q.any(axis=1)).sum()
+            n_rows = n_rows + n
+            n_zero = n_zero + (~q.any(axis=1)).sum()
     assert n_rows > 10**6
     assert 0.05 < n_zero / n_rows < 0.5  # neither way gives up
 
@@ -100,7 +121,11 @@ def test_numbers_of_every_kind_are_mapped_to_the_same_bits(kernels, dtype, width
     rows = rng.integers(0, 2 if dtype == "?" else 256, (400, width * size), np.uint8)
     with np.errstate(all="ignore"):
         # Not all bytes are numbers of 80 bits.
-        rows = odd_rows(rng, 400, width).astype(dtype) if dtype == "g" else rows.view(dtype)
+        rows = (
+            odd_rows(rng, 400, width).astype(dtype)
+            if dtype == "g"
+            else rows.view(dtype)
+        )
     for lattice in maps(width, rng):
         q = mapped(lattice, rows)
         assert (mapped(lattice, rows, kernels) == q).all()
@@ -110,11 +135,17 @@ def test_numbers_of_every_kind_are_mapped_to_the_same_bits(kernels, dtype, width
 
 def test_a_compiled_row_is_mapped_the_same_in_any_company(kernels):
     rng = np.random.default_rng(2)
-    rows, order = odd_rows(rng, 2000, 100), rng.permutation(2000)
+    rows = odd_rows(rng, 2000, 100)
+    order = rng.permutation(2000)
     for lattice in maps(100, rng):
         q = mapped(lattice, rows, kernels)
         assert (mapped(lattice, rows[order], kernels) == q[order]).all()
-        assert (np.concatenate([mapped(lattice, rows[i : i + 1], kernels) for i in range(50)]) == q[:50]).all()
+        assert (
+            np.concatenate(
+                [mapped(lattice, rows[i : i + 1], kernels) for i in range(50)]
+            )
+            == q[:50]
+        ).all()
 
 
 def test_a_lattice_that_travelled_maps_rows_although_its_arrays_are_read_only(kernels):
@@ -135,7 +166,9 @@ def test_the_law_notices_another_order_of_additions(kernels):
         kernels.map_rows(other, q, *rest)
         given[:] = other[:, ::-1]
 
-    steps, compiled = steps_of(Lattice(100), np.random.default_rng(3).normal(size=(100, 100)), backwards)
+    steps, compiled = steps_of(
+        Lattice(100), np.random.default_rng(3).normal(size=(100, 100)), backwards
+    )
     assert (steps != compiled).any()
 
 
@@ -146,8 +179,11 @@ def test_numba_is_imported_once_it_pays(monkeypatch):
     assert found == [None, None, None, "kernels", "kernels"]
 
 
-def test_threads_that_import_numba_at_once_leave_the_filters_of_warnings_as_they_were(monkeypatch):
-    both, before = Barrier(2), list(warnings.filters)
+def test_threads_that_import_numba_at_once_leave_the_filters_of_warnings_as_they_were(
+    monkeypatch,
+):
+    both = Barrier(2)
+    before = list(warnings.filters)
 
     def found(_):
         try:
@@ -169,7 +205,9 @@ def test_threads_that_import_numba_at_once_leave_the_filters_of_warnings_as_they
 @pytest.mark.parametrize("damage", ["missing", "damaged", "switched off"])
 def test_without_numba_rows_are_mapped_without_a_word(damage, tmp_path):
     """In a new process, so that nothing is imported yet."""
-    (tmp_path / "numba.py").write_text("raise OSError('no LLVM')" if damage == "damaged" else "x = 1")
+    (tmp_path / "numba.py").write_text(
+        "raise OSError('no LLVM')" if damage == "damaged" else "x = 1"
+    )
     script = f"""
 import os, sys
 if {damage!r} == "damaged":
@@ -184,7 +222,9 @@ stream._WORTH_NUMBA = 0
 assert Lattice(3).transform(np.eye(3)).trace() == 3 * 54
 assert stream.compiled_kernels(1) is None
 """
-    ran = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 

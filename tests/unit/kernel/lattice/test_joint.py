@@ -9,7 +9,8 @@ from dppl.kernel.lattice import Lattice, joint, residuals
 from dppl.kernel.lattice.joint import RESOLUTION, Persons
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 
-DIM, CLASSES = 16, 3
+DIM = 16
+CLASSES = 3
 LATTICE = Lattice(DIM)  # its longest rows are 127 steps
 KINDS = ["alike", "opposite", "near", "any"]
 
@@ -51,7 +52,8 @@ def square(values):
 def test_all_records_of_a_person_add_no_more_than_one(n, kernels):
     """Also at weights that fit some of them, and nearly that much where they agree."""
     rng = np.random.default_rng(n)
-    reach, furthest = SoftmaxGradient(LATTICE).squared_sensitivity, 0
+    reach = SoftmaxGradient(LATTICE).squared_sensitivity
+    furthest = 0
     for kind in KINDS:
         rows, codes = person(kind, n, rng)
         for steep in (0.0, 1.0, 30.0):
@@ -66,12 +68,17 @@ def test_all_records_of_a_person_add_no_more_than_one(n, kernels):
 def test_persons_add_up_in_any_order_and_blocks(kernels, monkeypatch):
     monkeypatch.setattr(joint, "_COLLECTED_ROWS", 64)
     rng = np.random.default_rng(0)
-    parts = [person(KINDS[i % 4], n, rng) for i, n in enumerate([1, 7, 1, 200, 30, 2, 65, 1])]
+    parts = [
+        person(KINDS[i % 4], n, rng) for i, n in enumerate([1, 7, 1, 200, 30, 2, 65, 1])
+    ]
     rows, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
     numbers = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     codes[rng.random(len(codes)) < 0.1] = -1
     W = rng.normal(size=(CLASSES, DIM))
-    each = sum(added(rows[own], codes[own], numbers[own], W) for own in (numbers == i for i in range(len(parts))))
+    each = sum(
+        added(rows[own], codes[own], numbers[own], W)
+        for own in (numbers == i for i in range(len(parts)))
+    )
     for size, order in (
         (4096, np.arange(len(rows))),
         (50, rng.permutation(len(rows))),
@@ -85,11 +92,15 @@ def test_persons_add_up_in_any_order_and_blocks(kernels, monkeypatch):
 def test_label_sets_of_a_person_are_clipped_together_on_both_ways(kernels, monkeypatch):
     rng = np.random.default_rng(0)
     rows, codes = person("near", 60, rng)
-    sets, numbers, W = rng.random((60, CLASSES)) < 0.5, np.arange(60) // 20, rng.normal(size=(CLASSES, DIM))
+    sets = rng.random((60, CLASSES)) < 0.5
+    numbers = np.arange(60) // 20
+    W = rng.normal(size=(CLASSES, DIM))
     persons = Persons.of(codes >= 0, numbers)
 
     def total():
-        return SoftmaxGradient(LATTICE).sum([rows], codes, W, clip=0.5, persons=persons, label_sets=sets)
+        return SoftmaxGradient(LATTICE).sum(
+            [rows], codes, W, clip=0.5, persons=persons, label_sets=sets
+        )
 
     found = total()
     assert square(found) <= 9 * SoftmaxGradient(LATTICE).squared_sensitivity
@@ -106,9 +117,15 @@ def test_norms_are_exact(n, kernels):
     steps[rng.integers(0, 2, n), np.arange(n)] = RESOLUTION - rng.integers(0, 5, n)
     sizes = np.array([n])
     ((_, squares),) = joint._squares(steps, rows, sizes, sizes, sizes, kernels)
-    total = [[sum(int(s) * int(q) for s, q in zip(steps[c], rows[:, 0], strict=True))] * 4096 for c in range(2)]
+    total = [
+        [sum(int(s) * int(q) for s, q in zip(steps[c], rows[:, 0], strict=True))] * 4096
+        for c in range(2)
+    ]
     own = sum(int(s) ** 2 for s in steps.ravel()) * 4096 * 31**2
-    assert squares.ravel().tolist() == [pytest.approx(square(total), rel=1e-15), pytest.approx(own, rel=1e-15)]
+    assert squares.ravel().tolist() == [
+        pytest.approx(square(total), rel=1e-15),
+        pytest.approx(own, rel=1e-15),
+    ]
 
 
 def test_residuals_that_cancel_are_no_longer_after_they_were_cut_off():
@@ -125,24 +142,32 @@ def test_residuals_that_cancel_are_no_longer_after_they_were_cut_off():
 
 
 def test_records_that_say_the_same_count_as_one_and_others_in_full():
-    W, zeros = np.zeros((CLASSES, DIM)), np.zeros(8, np.intp)
+    W = np.zeros((CLASSES, DIM))
+    zeros = np.zeros(8, np.intp)
     eye = LATTICE.transform(np.eye(DIM)[:8])
     alone = added(eye[:1], zeros[:1], zeros[:1], W)
     # The weight of each of eight is cut off to a step.
-    assert abs(added(np.repeat(eye[:1], 8, axis=0), zeros, zeros, W) - alone).max() <= 8 * 127
+    assert (
+        abs(added(np.repeat(eye[:1], 8, axis=0), zeros, zeros, W) - alone).max()
+        <= 8 * 127
+    )
     short = SoftmaxGradient(LATTICE).sum([eye], zeros, W, clip=4.0)
     assert (added(eye, zeros, zeros, W, clip=4.0) == short).all()
     assert not added(0 * eye, zeros, zeros, W).any()
 
 
-def test_persons_of_very_many_records_have_equal_shares_and_come_in_pieces(kernels, monkeypatch):
+def test_persons_of_very_many_records_have_equal_shares_and_come_in_pieces(
+    kernels, monkeypatch
+):
     rows, codes = person("near", 50, np.random.default_rng(0))
     whole = square(added(rows, codes, np.zeros(50, np.intp), np.zeros((CLASSES, DIM))))
     monkeypatch.setattr(joint, "PAIRED", 10)
     monkeypatch.setattr(joint, "SUMMED", 20)
     assert Persons.of(codes >= 0, np.zeros(50, np.intp)).ends.tolist() == [20, 40, 50]
     pieces = added(rows, codes, np.zeros(50, np.intp), np.zeros((CLASSES, DIM)), size=9)
-    plain = SoftmaxGradient(LATTICE).sum([rows], codes, np.zeros((CLASSES, DIM)), clip=0.5)
+    plain = SoftmaxGradient(LATTICE).sum(
+        [rows], codes, np.zeros((CLASSES, DIM)), clip=0.5
+    )
     assert abs(pieces - plain / 50).max() <= 50 * 127 * 2
     assert square(pieces) < whole
 

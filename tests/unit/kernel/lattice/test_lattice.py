@@ -36,7 +36,10 @@ def test_no_row_is_longer_than_the_scale(X):
     for lattice in variants(X.shape[1]):
         q = lattice.transform(X).astype(int)
         assert np.abs(q).max() <= 127
-        assert all(Fraction(int(norm)) <= Fraction(127**2 * lattice.dim, 16) for norm in (q**2).sum(axis=1))
+        assert all(
+            Fraction(int(norm)) <= Fraction(127**2 * lattice.dim, 16)
+            for norm in (q**2).sum(axis=1)
+        )
 
 
 @pytest.mark.slow
@@ -92,7 +95,10 @@ def test_length_does_not_matter_even_where_squares_overflow(scale):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_number_gives_the_same_row_in_every_precision_that_holds_it(dtype):
     X = np.random.default_rng(4).normal(size=(50, 96)).astype(np.float16)
-    assert (Lattice(96).transform(X.astype(dtype)) == Lattice(96).transform(X.astype(np.float64))).all()
+    assert (
+        Lattice(96).transform(X.astype(dtype))
+        == Lattice(96).transform(X.astype(np.float64))
+    ).all()
 
 
 def test_similarities_are_those_of_the_embeddings():
@@ -101,7 +107,8 @@ def test_similarities_are_those_of_the_embeddings():
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     q = lattice.transform(X) / lattice.scale
     error = q @ q.T - unit @ unit.T
-    # Rounding each coordinate by at most half a step: about 8e-4 rms for 384 dimensions, plus the shrinking.
+    # Rounding each coordinate by at most half a step: about 8e-4 rms for 384
+    # dimensions, plus the shrinking.
     assert np.sqrt(np.mean(error**2)) < 1.2e-3
     assert np.abs(np.sum(q**2, axis=1) - 1).max() < 0.02
 
@@ -113,10 +120,13 @@ def test_int8_rows_pass_unless_they_are_too_long():
     long = np.full((1, 32), -128, np.int8)
     shrunk = lattice.transform(long).astype(int)
     assert 0 < (shrunk**2).sum() <= lattice.squared_norm
-    # -128 is no number of the lattice, whatever the norm; the rows beside stay what they are.
+    # -128 is no number of the lattice, whatever the norm; the rows beside stay what
+    # they are.
     one = -128 * np.eye(1, 32, dtype=np.int8)
     mapped = lattice.transform(np.concatenate([q, one, long]))
-    assert (mapped == np.concatenate([q, -127 * np.eye(1, 32, dtype=np.int8), shrunk])).all()
+    assert (
+        mapped == np.concatenate([q, -127 * np.eye(1, 32, dtype=np.int8), shrunk])
+    ).all()
 
 
 def test_rows_that_grow_after_their_check_were_copied_before():
@@ -130,7 +140,11 @@ def test_rows_that_grow_after_their_check_were_copied_before():
 
 def test_int8_rows_are_directions_where_the_map_does_more_than_normalise():
     q = Lattice(32).transform(np.random.default_rng(6).normal(size=(9, 32)))
-    for lattice in (Lattice(32, pool=2), Lattice(32, rotation=1), Lattice(32, center=np.full(32, 0.1))):
+    for lattice in (
+        Lattice(32, pool=2),
+        Lattice(32, rotation=1),
+        Lattice(32, center=np.full(32, 0.1)),
+    ):
         assert (lattice.transform(q) == lattice.transform(q.astype(np.float64))).all()
         assert (lattice.features(q) == lattice.features(q.astype(np.float64))).all()
 
@@ -145,7 +159,8 @@ def test_rotation_is_orthogonal_and_fixed_for_ever():
     assert not np.allclose(rotate(np.eye(3)[:1], 6)[0], ROTATED[3])
 
 
-# One round over 3 parts of one coordinate, and three over 10 of 11 coordinates, as 5 parts of two.
+# One round over 3 parts of one coordinate, and three over 10 of 11 coordinates, as 5
+# parts of two.
 ROTATED = {
     3: [1 / 3, -2 / 3, -2 / 3],
     11: [
@@ -164,9 +179,15 @@ ROTATED = {
 }
 
 
-def rotated_number_by_number(row, seed, halves=lambda width: [1 << k for k in range(width.bit_length() - 1)]):
+def rotated_number_by_number(
+    row, seed, halves=lambda width: [1 << k for k in range(width.bit_length() - 1)]
+):
     """The rotation of one row in Python floats: sums and differences of neighbours first, of halves last."""
-    signs, row, (parts, width) = _signs(seed, len(row)).tolist(), row.tolist(), _parts(len(row))
+    signs, row, (parts, width) = (
+        _signs(seed, len(row)).tolist(),
+        row.tolist(),
+        _parts(len(row)),
+    )
     for turn, sign in enumerate(signs):
         row = [value * s for value, s in zip(row, sign, strict=True)]
         first = len(row) - parts * width if turn % 2 else 0
@@ -176,11 +197,16 @@ def rotated_number_by_number(row, seed, halves=lambda width: [1 << k for k in ra
                 mean += row[k]
             mean *= 2.0 / parts
             if parts > 1:
-                row[i : i + parts * width : width] = [value - mean for value in row[i : i + parts * width : width]]
+                row[i : i + parts * width : width] = [
+                    value - mean for value in row[i : i + parts * width : width]
+                ]
         for start in range(first, first + parts * width, width):
             part = row[start : start + width]
             for half in halves(width):
-                part = [part[i - half] - part[i] if i & half else part[i] + part[i + half] for i in range(width)]
+                part = [
+                    part[i - half] - part[i] if i & half else part[i] + part[i + half]
+                    for i in range(width)
+                ]
             row[start : start + width] = [value * (1 / width**0.5) for value in part]
     return row
 
@@ -188,16 +214,22 @@ def rotated_number_by_number(row, seed, halves=lambda width: [1 << k for k in ra
 @pytest.mark.parametrize("width", [1, 2, 3, 12, 64, 80, 100])
 def test_rotation_gives_the_same_bits_whatever_it_does_faster(width):
     """A lattice row may hang on the last bit, and the models that were fitted on it."""
-    rows = np.random.default_rng(9).normal(size=(3, width)) * np.array([[1.0], [1e-200], [1e100]])
+    rows = np.random.default_rng(9).normal(size=(3, width)) * np.array(
+        [[1.0], [1e-200], [1e100]]
+    )
     given = rows.copy()
     for matrix in (rows, np.asfortranarray(rows)):
-        assert rotate(matrix, 5).tolist() == [rotated_number_by_number(row, 5) for row in rows]
+        assert rotate(matrix, 5).tolist() == [
+            rotated_number_by_number(row, 5) for row in rows
+        ]
         assert rotate(matrix[1:2], 5).tolist() == rotate(matrix, 5)[1:2].tolist()
     assert (rows == given).all()
     assert rotate(rows[:0], 5).shape == (0, width)
     if width > 12:  # another order of the sums is noticed
         other = [
-            rotated_number_by_number(row, 5, lambda width: [width >> k for k in range(1, width.bit_length())])
+            rotated_number_by_number(
+                row, 5, lambda width: [width >> k for k in range(1, width.bit_length())]
+            )
             for row in rows
         ]
         assert np.allclose(rotate(rows, 5), other, rtol=1e-9)
@@ -213,7 +245,9 @@ def rows_with_few_coordinates(n_features, rng):
     """The first and the last coordinate alone, and 1, 3 and 10 others that are alike."""
     rows = np.zeros((8, n_features))
     for row, count in zip(rows, (1, 1, 1, 3, 3, 3, 10, 10), strict=True):
-        row[rng.choice(n_features, min(count, n_features), replace=False)] = rng.choice([-1, 1])
+        row[rng.choice(n_features, min(count, n_features), replace=False)] = rng.choice(
+            [-1, 1]
+        )
     rows[:2] = np.eye(n_features)[[0, -1]]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -230,10 +264,18 @@ def test_rotation_spreads_few_coordinates_over_all(monkeypatch):
     module = "dppl.kernel.lattice.lattice"
     monkeypatch.setattr(f"{module}._parts", lambda d: (1, 1 << d.bit_length() - 1))
     monkeypatch.setattr(f"{module}._signs", lambda seed, d: np.ones((1, d)))
-    assert max(lost_energy(rotate(rows_with_few_coordinates(d, rng), 0)).max() for d in (96, 384, 768)) > 0.5
+    assert (
+        max(
+            lost_energy(rotate(rows_with_few_coordinates(d, rng), 0)).max()
+            for d in (96, 384, 768)
+        )
+        > 0.5
+    )
 
 
-@pytest.mark.parametrize("width", [192, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096])
+@pytest.mark.parametrize(
+    "width", [192, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096]
+)
 def test_widths_of_encoders_need_one_round(width):
     assert len(_signs(0, width)) == 1
     assert len(_signs(0, width + 1)) == 3
@@ -253,7 +295,9 @@ def test_center_and_pool_do_what_they_say():
     center = unit.mean(axis=0)
     expected = (unit - center).reshape(6, 4, 3).mean(axis=2)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert np.allclose(Lattice(12, center=center, pool=3).features(X), expected, atol=1e-6)
+    assert np.allclose(
+        Lattice(12, center=center, pool=3).features(X), expected, atol=1e-6
+    )
     assert Lattice(14, pool=3).dim == 4
 
 
@@ -281,7 +325,11 @@ def test_rows_of_another_shape_are_refused(X):
 
 @pytest.mark.slow
 @given(
-    hnp.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.floats(-1e5, 1e5)),
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 5), st.integers(1, 8)),
+        elements=st.floats(-1e5, 1e5),
+    ),
     st.fractions(Fraction(1, 16), Fraction(10**8), max_denominator=16),
 )
 @settings(max_examples=200)

@@ -19,7 +19,8 @@ class Table:
     """A table that streams and cannot be indexed."""
 
     def __init__(self, rows):
-        self._rows, self.shape = rows, rows.shape
+        self._rows = rows
+        self.shape = rows.shape
 
     def blocks(self, size):
         yield from iter_blocks(self._rows, min(size, 7))
@@ -42,14 +43,19 @@ def scalar_steps(layer, row, code, clip):
     """One record's residual on the grid, one np.float32 operation after the other."""
     f32 = np.float32
     products = [
-        f32(sum(int(w) * int(q) for w, q in zip(weights, row, strict=True))) for weights in layer.weights.tolist()
+        f32(sum(int(w) * int(q) for w, q in zip(weights, row, strict=True)))
+        for weights in layer.weights.tolist()
     ]
-    logits = [p * f32(s) + f32(o) for p, s, o in zip(products, layer.scales, layer.offsets, strict=True)]
+    logits = [
+        p * f32(s) + f32(o)
+        for p, s, o in zip(products, layer.scales, layer.offsets, strict=True)
+    ]
     powers = []
     for logit in logits:
         x = max((logit - max(logits)) * residuals.LOG2_E, f32(-40))
         whole = np.rint(x)
-        x, power = x - whole, residuals.EXP2[-1]
+        x = x - whole
+        power = residuals.EXP2[-1]
         for coefficient in reversed(residuals.EXP2[:-1]):
             power = power * x + coefficient
         powers.append(power * f32(2.0 ** int(whole)))
@@ -64,22 +70,37 @@ def scalar_steps(layer, row, code, clip):
 def scalar_sum(values):
     while len(values) > 1:
         half = (len(values) + 1) // 2
-        values = [a + b for a, b in zip(values, values[half:], strict=False)] + values[len(values) - half : half]
+        values = [a + b for a, b in zip(values, values[half:], strict=False)] + values[
+            len(values) - half : half
+        ]
     return values[0]
 
 
-@given(st.integers(0, 2**32), st.integers(0, 6), st.sampled_from([1, 3, 50]), st.integers(1, 9), st.booleans())
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 6),
+    st.sampled_from([1, 3, 50]),
+    st.integers(1, 9),
+    st.booleans(),
+)
 @settings(max_examples=40)
-def test_the_sum_equals_integer_arithmetic_on_one_record_after_the_other(seed, n, dim, n_classes, with_bias):
+def test_the_sum_equals_integer_arithmetic_on_one_record_after_the_other(
+    seed, n, dim, n_classes, with_bias
+):
     lattice, rows, codes, weights, offsets = problem(seed, n, dim, n_classes)
-    bias, clip = 37 * with_bias, 0.8
+    bias = 37 * with_bias
+    clip = 0.8
     layer = residuals._IntegerLayer(weights, offsets, lattice)
     expected = np.zeros((n_classes, dim + with_bias), object)
     for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
         if code >= 0:
             steps = scalar_steps(layer, row, code, clip)
-            expected += np.outer(np.array(steps, object), np.array(row + [bias] * with_bias, object))
-    total = SoftmaxGradient(lattice, bias).sum(cut(rows, 2), codes, weights, offsets, clip=clip)
+            expected += np.outer(
+                np.array(steps, object), np.array(row + [bias] * with_bias, object)
+            )
+    total = SoftmaxGradient(lattice, bias).sum(
+        cut(rows, 2), codes, weights, offsets, clip=clip
+    )
     assert total.dtype == np.int64
     assert (total == expected).all()
 
@@ -91,11 +112,19 @@ def steps_of(lattice, rows, codes, weights, offsets):
 
 def check_position_does_not_show(n_classes, dim=100, n=67):
     lattice, rows, codes, weights, offsets = problem(n_classes, n, dim, n_classes)
-    alone = np.hstack([steps_of(lattice, rows[i : i + 1], codes[i : i + 1], weights, offsets) for i in range(n)])
+    alone = np.hstack(
+        [
+            steps_of(lattice, rows[i : i + 1], codes[i : i + 1], weights, offsets)
+            for i in range(n)
+        ]
+    )
     for size in range(2, n + 1):
         for first in range(min(size, n - size + 1)):
             part = slice(first, first + size)
-            assert (steps_of(lattice, rows[part], codes[part], weights, offsets) == alone[:, part]).all()
+            assert (
+                steps_of(lattice, rows[part], codes[part], weights, offsets)
+                == alone[:, part]
+            ).all()
 
 
 @pytest.mark.slow
@@ -111,7 +140,10 @@ def test_the_position_test_notices_products_of_floats(monkeypatch):
         wide = rows.astype(np.float32)
         start = len(rows) % 50
         scaled = self.weights * self.scales[:, None]
-        return np.asarray(scaled[:, start:] @ wide[:, start:].T + scaled[:, :start] @ wide[:, :start].T)
+        return np.asarray(
+            scaled[:, start:] @ wide[:, start:].T
+            + scaled[:, :start] @ wide[:, :start].T
+        )
 
     monkeypatch.setattr(residuals._IntegerLayer, "logits", logits)
     with pytest.raises(AssertionError):
@@ -123,9 +155,13 @@ def test_neither_blocks_nor_order_show():
     gradient = SoftmaxGradient(lattice, bias=11)
     expected = gradient.sum([rows], codes, weights, offsets)
     for size in (1, 7, 64, 299):
-        assert (gradient.sum(cut(rows, size), codes, weights, offsets) == expected).all()
+        assert (
+            gradient.sum(cut(rows, size), codes, weights, offsets) == expected
+        ).all()
     order = np.random.default_rng(1).permutation(300)
-    assert (gradient.sum(cut(rows[order], 50), codes[order], weights, offsets) == expected).all()
+    assert (
+        gradient.sum(cut(rows[order], 50), codes[order], weights, offsets) == expected
+    ).all()
     parts = gradient.sum([rows[:100]], codes[:100], weights, offsets)
     parts += gradient.sum([rows[100:]], codes[100:], weights, offsets)
     assert (parts == expected).all()
@@ -153,7 +189,10 @@ def test_a_record_changes_the_sum_by_its_own_part_and_no_more_than_stated(case):
     alone = gradient.sum([rows[:1]], codes[:1], weights, offsets, clip=clip)
     difference = whole - without
     assert (difference == alone).all()
-    assert Fraction(sum(int(v) ** 2 for v in difference.ravel())) <= gradient.squared_sensitivity
+    assert (
+        Fraction(sum(int(v) ** 2 for v in difference.ravel()))
+        <= gradient.squared_sensitivity
+    )
     assert codes[0] >= 0 or not difference.any()
 
 
@@ -175,7 +214,9 @@ def test_the_stated_sensitivity_is_reached():
     weights[0, 0] = 100.0
     gradient = SoftmaxGradient(lattice, bias=lattice.squared_norm.numerator % 97)
     wrong = gradient.sum([row], np.array([1]), weights)
-    reached = Fraction(sum(int(v) ** 2 for v in wrong.ravel())) / gradient.squared_sensitivity
+    reached = (
+        Fraction(sum(int(v) ** 2 for v in wrong.ravel())) / gradient.squared_sensitivity
+    )
     assert 0.9999 < reached <= 1
 
 
@@ -187,7 +228,9 @@ def test_a_residual_longer_than_the_grid_allows_is_left_out():
     assert not steps[:, 1:].any()
 
 
-@pytest.mark.parametrize(("dim", "n_classes", "size"), [(384, 77, 1.0), (1280, 10, 1.0), (64, 300, 5.0)])
+@pytest.mark.parametrize(
+    ("dim", "n_classes", "size"), [(384, 77, 1.0), (1280, 10, 1.0), (64, 300, 5.0)]
+)
 def test_gradients_are_those_of_the_softmax_loss(dim, n_classes, size):
     """Logits are exact to about 4e-5 of the weights' norm; float64 is the reference."""
     lattice, rows, codes, weights, offsets = problem(3, 200, dim, n_classes, size)
@@ -204,7 +247,10 @@ def test_gradients_are_those_of_the_softmax_loss(dim, n_classes, size):
     total = gradient.sum([rows], codes, weights, offsets, clip=clip)
     longer = gradient.count_long([rows], codes, weights, offsets, clip)
     tolerance = 4e-5 * np.linalg.norm(weights, axis=1).max()
-    assert np.abs(total * clip / gradient.unit - expected).max() < tolerance * np.linalg.norm(phi, axis=0).max()
+    assert (
+        np.abs(total * clip / gradient.unit - expected).max()
+        < tolerance * np.linalg.norm(phi, axis=0).max()
+    )
     assert longer == np.count_nonzero(norms > clip) > 0
 
 
@@ -215,15 +261,27 @@ def test_gradients_are_those_of_the_softmax_loss(dim, n_classes, size):
 @settings(max_examples=150)
 @example((0, 1, 2, 1e6, 0.5, 0), 2**20)
 @example((0, 1, 1, 1.0, 0.5, 0), 2**20)
-def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(case, weight):
+def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(
+    case, weight
+):
     seed, n, n_classes, size, *_ = case
     lattice, rows, codes, weights, _ = problem(seed, n + 1, DIM, n_classes, size)
     of_records = np.full(n + 1, weight)
     gradient = SoftmaxGradient(lattice)
     whole = gradient.shortfalls([rows], codes, weights, of_records.__getitem__)
-    alone = gradient.shortfalls([rows[:1]], codes[:1], weights, of_records[:1].__getitem__)
-    assert (whole == alone + gradient.shortfalls([rows[1:]], codes[1:], weights, of_records[1:].__getitem__)).all()
-    assert WEIGHT_STEPS**2 * sum(int(v) ** 2 for v in alone) <= weight**2 * RESOLUTION**2
+    alone = gradient.shortfalls(
+        [rows[:1]], codes[:1], weights, of_records[:1].__getitem__
+    )
+    assert (
+        whole
+        == alone
+        + gradient.shortfalls(
+            [rows[1:]], codes[1:], weights, of_records[1:].__getitem__
+        )
+    ).all()
+    assert (
+        WEIGHT_STEPS**2 * sum(int(v) ** 2 for v in alone) <= weight**2 * RESOLUTION**2
+    )
     assert codes[0] >= 0 or not alone.any()
 
 
@@ -236,7 +294,11 @@ def test_the_neighbour_test_notices_probabilities_in_place_of_shortfalls(monkeyp
         return columns, np.zeros(columns.shape[1], np.float32)
 
     monkeypatch.setattr(residuals, "_residuals", probabilities)
-    monkeypatch.setattr(residuals, "_on_grid", lambda p, _, clip, *__: np.trunc(p.astype(float) * RESOLUTION / clip))
+    monkeypatch.setattr(
+        residuals,
+        "_on_grid",
+        lambda p, _, clip, *__: np.trunc(p.astype(float) * RESOLUTION / clip),
+    )
     inner = test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid.hypothesis.inner_test
     with pytest.raises(AssertionError):
         inner((1, 1, 2, 1e6, 0.5, 0), 2**20)
@@ -248,19 +310,31 @@ def test_shortfalls_are_those_of_the_softmax(n_classes):
     of_records = np.random.default_rng(0).integers(0, WEIGHT_STEPS, 200)
     p = np.exp(rows / lattice.scale @ weights.T)
     p /= p.sum(axis=1, keepdims=True)
-    expected = ((of_records / WEIGHT_STEPS * (codes >= 0))[:, None] * (1 / n_classes - p)).sum(axis=0)
-    gradient, unit = SoftmaxGradient(lattice), RESOLUTION / residuals.longest_shortfall(n_classes)
+    expected = (
+        (of_records / WEIGHT_STEPS * (codes >= 0))[:, None] * (1 / n_classes - p)
+    ).sum(axis=0)
+    gradient = SoftmaxGradient(lattice)
+    unit = RESOLUTION / residuals.longest_shortfall(n_classes)
     for blocks in ([rows], cut(rows, 7)):
-        found = gradient.shortfalls(blocks, codes, weights, of_records.__getitem__) / unit
+        found = (
+            gradient.shortfalls(blocks, codes, weights, of_records.__getitem__) / unit
+        )
         assert np.abs(found - expected).max() < 1e-4 * 200
     # The bound on a record is reached: one class is sure.
-    sure = gradient.shortfalls([rows[:1]], np.zeros(1, int), 1e6 * weights, np.array([WEIGHT_STEPS]).__getitem__)
+    sure = gradient.shortfalls(
+        [rows[:1]],
+        np.zeros(1, int),
+        1e6 * weights,
+        np.array([WEIGHT_STEPS]).__getitem__,
+    )
     assert 0.9999 < np.linalg.norm(sure) / RESOLUTION <= 1
 
 
 def test_the_exponential_is_one():
     x = -np.linspace(0, 27, 10_001, dtype=np.float32)
-    assert np.abs(residuals._exp(x.copy()) / np.exp(x.astype(np.float64)) - 1).max() < 3e-6
+    assert (
+        np.abs(residuals._exp(x.copy()) / np.exp(x.astype(np.float64)) - 1).max() < 3e-6
+    )
     assert residuals._exp(np.float32([0, -1e30])).tolist() == [1.0, 2.0**-40]
 
 
@@ -295,8 +369,13 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     X = np.random.default_rng(7).normal(size=(50, DIM))
     gradient = SoftmaxGradient(lattice)
     expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
-    whole, mapped = Lattice.transform, []
-    monkeypatch.setattr(Lattice, "transform", lambda self, rows: mapped.append(len(rows)) or whole(self, rows))
+    whole = Lattice.transform
+    mapped = []
+    monkeypatch.setattr(
+        Lattice,
+        "transform",
+        lambda self, rows: mapped.append(len(rows)) or whole(self, rows),
+    )
     monkeypatch.setattr(stream, "CACHE_BYTES", room * DIM)
     blocks = LatticeRows(lattice, Table(X))
     kept = 50 if room >= 50 else room // 7 * 7  # the table comes in blocks of seven
@@ -310,13 +389,19 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
         assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
 
 
-def test_lattice_rows_that_are_kept_leave_room_on_machines_and_in_containers(tmp_path, monkeypatch):
+def test_lattice_rows_that_are_kept_leave_room_on_machines_and_in_containers(
+    tmp_path, monkeypatch
+):
     pages = {"SC_PHYS_PAGES": 1 << 24, "SC_PAGE_SIZE": 1 << 12}
     monkeypatch.setattr(stream.os, "sysconf", pages.get)
     monkeypatch.setattr(stream.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(stream, "_LIMIT", tmp_path / "memory.max")
     assert stream._room() == 8 << 30  # of 64 GiB and 4 cores
-    for limit, room in (("max", 8 << 30), (f"{16 << 30}", 2 << 30), ("1000000", 1 << 30)):
+    for limit, room in (
+        ("max", 8 << 30),
+        (f"{16 << 30}", 2 << 30),
+        ("1000000", 1 << 30),
+    ):
         stream._LIMIT.write_text(limit)
         assert stream._room() == room
 

@@ -6,7 +6,15 @@ import sys
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, LatticeOptions, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    LatticeOptions,
+    MeanPrototypes,
+    PublicData,
+    PublicPrototypes,
+    SoftmaxPrototypes,
+)
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, TensorRows
 from dppl.kernel.reading import as_labels, as_rows
@@ -28,29 +36,50 @@ def records(n=90, dim=12):
 
 ESTIMATORS = [
     LinearProbe(ZCDP(1.0), CLASSES, steps=8, **SEEDED),
-    LinearProbe(ApproxDP(5.0, 1e-5), CLASSES, steps=5, sampling_rate=0.5, batch_size=60.0, **SEEDED),
+    LinearProbe(
+        ApproxDP(5.0, 1e-5),
+        CLASSES,
+        steps=5,
+        sampling_rate=0.5,
+        batch_size=60.0,
+        **SEEDED,
+    ),
     GlobalAdapt(ZCDP(1.0), CLASSES, steps=8, **SEEDED),
     FeatureCovariance(ZCDP(1.0), CLASSES, **SEEDED),
     Newton(ZCDP(1.0), CLASSES, **SEEDED),
     LeastSquares(ZCDP(1.0), CLASSES, **SEEDED),
     SoftmaxPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     MeanPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
-    MeanPrototypes(ZCDP(1.0), CLASSES, coinpress="dppl", adjacency="replace-one", **SEEDED),
-    PublicPrototypes(ZCDP(1.0), CLASSES, lattice=LatticeOptions(center="public", rotation="auto"), **SEEDED),
+    MeanPrototypes(
+        ZCDP(1.0), CLASSES, coinpress="dppl", adjacency="replace-one", **SEEDED
+    ),
+    PublicPrototypes(
+        ZCDP(1.0),
+        CLASSES,
+        lattice=LatticeOptions(center="public", rotation="auto"),
+        **SEEDED,
+    ),
     PublicPrototypes(ZCDP(1.0), CLASSES, n_prototypes=3, **SEEDED),
     PublicPrototypes(ZCDP(1.0), CLASSES, clip=(0.0, 2.0), **SEEDED),
 ]
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
+@pytest.mark.parametrize(
+    "estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__
+)
 def test_a_model_of_tensors_is_that_of_arrays(estimator):
     """Every released number, predictions and accuracy. `TensorRows` streams a tensor of this machine, too."""
     X, y = records()
     public = np.random.default_rng(6).normal(size=(40, X.shape[1]))
     expected = estimator.set_params(public=PublicData(public)).fit(X, y)._tensors()
-    scores, accuracy = estimator.decision_function(X), estimator.score(X, y)
+    scores = estimator.decision_function(X)
+    accuracy = estimator.score(X, y)
     rows = TensorRows(torch.tensor(X))
-    fitted = estimator.set_params(public=PublicData(TensorRows(torch.tensor(public)))).fit(rows, y)._tensors()
+    fitted = (
+        estimator.set_params(public=PublicData(TensorRows(torch.tensor(public))))
+        .fit(rows, y)
+        ._tensors()
+    )
     assert fitted.keys() == expected.keys()
     for name, values in expected.items():
         assert fitted[name].tobytes() == values.tobytes(), name
@@ -64,8 +93,15 @@ def test_rows_of_one_side_may_be_arrays(streamed_X):
     model = PublicPrototypes(ZCDP(1.0), CLASSES, **SEEDED)
     public = np.random.default_rng(6).normal(size=(40, 12))
     expected = model.set_params(public=PublicData(public)).fit(X, y).public_indices_
-    inputs = (TensorRows(torch.tensor(X)), public) if streamed_X else (X, TensorRows(torch.tensor(public)))
-    assert (model.set_params(public=PublicData(inputs[1])).fit(inputs[0], y).public_indices_ == expected).all()
+    inputs = (
+        (TensorRows(torch.tensor(X)), public)
+        if streamed_X
+        else (X, TensorRows(torch.tensor(public)))
+    )
+    assert (
+        model.set_params(public=PublicData(inputs[1])).fit(inputs[0], y).public_indices_
+        == expected
+    ).all()
 
 
 def test_tensors_may_be_of_any_kind():
@@ -74,7 +110,13 @@ def test_tensors_may_be_of_any_kind():
     expected = model.fit(X, y).coef_
     tensor = torch.tensor(X)
     wide = torch.cat([tensor, tensor], 1)
-    for same in (tensor, tensor.double(), tensor.clone().requires_grad_(), wide[:, :12], wide.T[:12].T):
+    for same in (
+        tensor,
+        tensor.double(),
+        tensor.clone().requires_grad_(),
+        wide[:, :12],
+        wide.T[:12].T,
+    ):
         assert (model.fit(same, y).coef_ == expected).all()
         assert (model.predict(same) == model.predict(X)).all()
     for short in (torch.float16, torch.bfloat16):
@@ -91,7 +133,9 @@ def test_tensors_may_be_of_any_kind():
 def test_tensors_of_this_machine_share_their_memory():
     tensor = torch.ones(3, 2, requires_grad=True)
     assert np.shares_memory(as_rows(tensor), tensor.detach().numpy())
-    assert np.shares_memory(as_labels(tensor[:, 0], as_rows(tensor)), tensor.detach().numpy())
+    assert np.shares_memory(
+        as_labels(tensor[:, 0], as_rows(tensor)), tensor.detach().numpy()
+    )
 
 
 def test_rows_are_read_in_blocks():
@@ -123,7 +167,9 @@ def test_private_rows_are_no_public_rows(kind):
     tensor = torch.ones(3, 2, dtype=kind)
     for X, public in ((tensor, tensor), (tensor[1:], tensor[:2])):
         with pytest.raises(ParameterError, match="the private rows themselves"):
-            PublicPrototypes(ZCDP(1.0), CLASSES, public=PublicData(public)).fit(X, CLASSES[: len(X)])
+            PublicPrototypes(ZCDP(1.0), CLASSES, public=PublicData(public)).fit(
+                X, CLASSES[: len(X)]
+            )
 
 
 def test_dppl_does_not_import_torch():

@@ -14,18 +14,28 @@ from dppl.kernel.lattice.stream import cut, in_order, one_thread_each
 def everything():
     """Bytes of what every kernel computes."""
     rng = np.random.default_rng(0)
-    lattice, X = Lattice(100, rotation=1), rng.normal(size=(3000, 100)).astype(np.float32)
+    lattice = Lattice(100, rotation=1)
+    X = rng.normal(size=(3000, 100)).astype(np.float32)
     rows = np.concatenate(list(lattice.blocks(X, 250)))
-    codes, weights = rng.integers(-1, 5, len(rows)), rng.normal(size=(5, 100))
+    codes = rng.integers(-1, 5, len(rows))
+    weights = rng.normal(size=(5, 100))
     clip = SimilarityClip(-1000, 40_000)
     gradient = SoftmaxGradient(lattice, bias=3)
     total = gradient.sum(iter_blocks(rows, 200), codes, weights, clip=0.5)
     count = gradient.count_long(iter_blocks(rows, 200), codes, weights, None, 0.9)
-    found = utilities([rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip)
+    found = utilities(
+        [rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip
+    )
     grams = gram_matrices(iter_blocks(rows, 500), codes, 5, 100)
     hits = gradient.hits(iter_blocks(rows, 200), codes, weights).tobytes()
-    shortfalls = gradient.shortfalls(iter_blocks(rows, 200), codes, weights, np.arange(len(rows)).__getitem__)
-    return [*(array.tobytes() for array in (rows, total, found, grams, shortfalls)), count, hits]
+    shortfalls = gradient.shortfalls(
+        iter_blocks(rows, 200), codes, weights, np.arange(len(rows)).__getitem__
+    )
+    return [
+        *(array.tobytes() for array in (rows, total, found, grams, shortfalls)),
+        count,
+        hits,
+    ]
 
 
 def test_no_bit_depends_on_the_number_of_threads(monkeypatch):
@@ -42,7 +52,8 @@ class OneBuffer:
     """A table that fills one array again and again, as readers of other formats do."""
 
     def __init__(self, rows):
-        self.rows, self.shape = rows, rows.shape
+        self.rows = rows
+        self.shape = rows.shape
 
     def blocks(self, size):
         buffer = np.empty((size, self.shape[1]))
@@ -56,7 +67,8 @@ class OneBuffer:
 def test_rows_of_a_table_that_uses_its_memory_again_count_once(n, monkeypatch):
     """Blocks are held while later ones are read; a block that has become another would count its rows twice."""
     monkeypatch.setattr(lattice_module, "_WORTH_THREADS", 0)
-    lattice, X = Lattice(100), np.random.default_rng(0).normal(size=(3000, 100))
+    lattice = Lattice(100)
+    X = np.random.default_rng(0).normal(size=(3000, 100))
     with threadpool_limits(n):
         rows = np.concatenate(list(lattice.blocks(OneBuffer(X), 250)))
     assert (rows == lattice.transform(X)).all()
@@ -64,7 +76,8 @@ def test_rows_of_a_table_that_uses_its_memory_again_count_once(n, monkeypatch):
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_as_many_threads_work_as_are_allowed(n):
-    seen, together = set(), threading.Barrier(n)
+    seen = set()
+    together = threading.Barrier(n)
 
     def fill(item):
         seen.add(threading.get_ident())
@@ -98,7 +111,11 @@ def test_workers_warn_of_numbers_as_their_caller_does(n):
     with threadpool_limits(n), np.errstate(all="ignore"):
         (found,) = in_order(np.exp, [np.array([1e4])])
         assert np.isinf(found).all()
-    with threadpool_limits(n), np.errstate(all="raise"), pytest.raises(FloatingPointError):
+    with (
+        threadpool_limits(n),
+        np.errstate(all="raise"),
+        pytest.raises(FloatingPointError),
+    ):
         list(in_order(np.exp, [np.array([1e4])]))
 
 

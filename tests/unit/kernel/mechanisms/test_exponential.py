@@ -16,7 +16,11 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import InputError
 from dppl.kernel.mechanisms import ExponentialMechanism, exponential
 from dppl.kernel.mechanisms.exponential import Places, Tally, strata
-from dppl.kernel.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
+from dppl.kernel.mechanisms.randomness import (
+    Randomness,
+    SeededRandomness,
+    SystemRandomness,
+)
 from dppl.kernel.privacy.tradeoff import gaussian_power, selection_power
 from loops import loop
 
@@ -37,24 +41,35 @@ def chi_square_holds(counts, expected_probabilities):
     kept = expected >= 5
     observed = np.append(counts[kept], counts[~kept].sum())
     expected = np.append(expected[kept], expected[~kept].sum())
-    statistic = ((observed - expected)[expected > 0] ** 2 / expected[expected > 0]).sum()
+    statistic = (
+        (observed - expected)[expected > 0] ** 2 / expected[expected > 0]
+    ).sum()
     return statistic <= stats.chi2.isf(ALARM, max((expected > 0).sum() - 1, 1))
 
 
 def draw_counts(mechanism, utilities, n, source=SYSTEM):
-    return np.bincount([mechanism.select(utilities, source)[0] for _ in range(n)], minlength=len(utilities))
+    return np.bincount(
+        [mechanism.select(utilities, source)[0] for _ in range(n)],
+        minlength=len(utilities),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "source", "n"),
-    [(0.1, SYSTEM, 1500), (1.0, SYSTEM, 4500), (4.0, SYSTEM, 1500), (1.0, SeededRandomness(1), 1500)],
+    [
+        (0.1, SYSTEM, 1500),
+        (1.0, SYSTEM, 4500),
+        (4.0, SYSTEM, 1500),
+        (1.0, SeededRandomness(1), 1500),
+    ],
 )
 def test_one_selection_has_the_exact_law(epsilon, source, n):
     mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=7)
     counts = draw_counts(mechanism, UTILITIES, n, source)
     assert chi_square_holds(counts, probabilities(UTILITIES, epsilon, 7))
-    # Controls: a fifth less or more epsilon is missed with probability 4e-9 (noncentral chi-square).
+    # Controls: a fifth less or more epsilon is missed with probability 4e-9 (noncentral
+    # chi-square).
     if n == 4500:
         assert not chi_square_holds(counts, probabilities(UTILITIES, 0.8, 7))
         assert not chi_square_holds(counts, probabilities(UTILITIES, 1.2, 7))
@@ -66,14 +81,21 @@ def test_the_law_agrees_with_opendp_under_zcdp():
 
     The control is missed with probability 4e-9.
     """
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
+    space = (
+        dp.vector_domain(dp.atom_domain(T="i64")),
+        dp.linf_distance(T="i64", monotonic=True),
+    )
     theirs = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=7.0)
-    drawn = np.bincount([theirs(UTILITIES.tolist()) for _ in range(3000)], minlength=len(UTILITIES))
+    drawn = np.bincount(
+        [theirs(UTILITIES.tolist()) for _ in range(3000)], minlength=len(UTILITIES)
+    )
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=7)
     mine = draw_counts(mechanism, UTILITIES, 3000)
     kept = drawn + mine >= 10
     assert stats.chi2_contingency([drawn[kept], mine[kept]]).pvalue >= ALARM
-    sharper = draw_counts(ExponentialMechanism(epsilon=1.4, sensitivity=7), UTILITIES, 3000)
+    sharper = draw_counts(
+        ExponentialMechanism(epsilon=1.4, sensitivity=7), UTILITIES, 3000
+    )
     assert stats.chi2_contingency([drawn[kept], sharper[kept]]).pvalue < ALARM
     assert mechanism.describe("").cost["rho"] == pytest.approx(theirs.map(7), rel=1e-9)
 
@@ -89,7 +111,11 @@ def published_set_probabilities(utilities, size, epsilon, sensitivity):
     """DPPL-v1 C.3.1 as released: rank y from 0 drawn with weight binom(y, K)·exp(epsilon·u_y/(2·sensitivity))."""
     order = np.argsort(-utilities, kind="stable")
     weight = np.array(
-        [math.comb(y, size) * math.exp(epsilon * utilities[order[y]] / (2 * sensitivity)) for y in range(len(order))]
+        [
+            math.comb(y, size)
+            * math.exp(epsilon * utilities[order[y]] / (2 * sensitivity))
+            for y in range(len(order))
+        ]
     )
     result = dict.fromkeys(itertools.combinations(range(len(utilities)), size), 0.0)
     for y, mass in enumerate(weight / weight.sum()):
@@ -117,7 +143,9 @@ def test_no_set_tells_neighbours_apart_by_more_than_epsilon(case):
     after = set_probabilities(np.array(utilities) + np.array(added), size, epsilon, 4)
     ratios = [math.log(after[chosen] / before[chosen]) for chosen in before]
     assert max(map(abs, ratios)) <= epsilon * (1 + 1e-9)
-    assert max(ratios) - min(ratios) <= epsilon * (1 + 1e-9)  # bounded range, which the zCDP cost rests on
+    assert max(ratios) - min(ratios) <= epsilon * (
+        1 + 1e-9
+    )  # bounded range, which the zCDP cost rests on
 
 
 def enclosed_set_probabilities(utilities, size, epsilon, sensitivity):
@@ -129,9 +157,15 @@ def enclosed_set_probabilities(utilities, size, epsilon, sensitivity):
 
 def best_tests(before, after):
     """Yield levels, rounded up, and powers of the best tests of two laws: sets in the order of their ratios."""
-    order = sorted(range(len(before)), key=lambda place: float(after[place] / before[place]), reverse=True)
+    order = sorted(
+        range(len(before)),
+        key=lambda place: float(after[place] / before[place]),
+        reverse=True,
+    )
     for count in range(1, len(order)):
-        level, power = (sum(law[place] for place in order[:count]) for law in (before, after))
+        level, power = (
+            sum(law[place] for place in order[:count]) for law in (before, after)
+        )
         if (rounded := float(np.nextafter(float(level.upper()), 1))) < 1:
             yield rounded, power
 
@@ -140,7 +174,9 @@ def best_tests(before, after):
 def test_no_test_for_a_record_is_better_than_the_stated_curves(case):
     """Every set, in balls; between these tests both curves are concave, and randomised tests straight."""
     utilities, added, size, epsilon = case
-    stated = ExponentialMechanism(epsilon=epsilon, sensitivity=4, size=size).describe("rows")
+    stated = ExponentialMechanism(epsilon=epsilon, sensitivity=4, size=size).describe(
+        "rows"
+    )
     with ctx.workprec(160):
         before, after = (
             enclosed_set_probabilities(np.array(u), size, epsilon, 4)
@@ -155,25 +191,39 @@ def test_the_stated_curves_are_met_and_smaller_ones_would_not_hold():
     """Of two candidates one grows, from half the sensitivity below the other to as much above it."""
     stated = ExponentialMechanism(epsilon=1.0, sensitivity=4).describe("rows")
     with ctx.workprec(160):
-        laws = (enclosed_set_probabilities(np.array(u), 1, 1.0, 4) for u in ([0, 2], [4, 2]))
+        laws = (
+            enclosed_set_probabilities(np.array(u), 1, 1.0, 4) for u in ([0, 2], [4, 2])
+        )
         ((level, power),) = best_tests(*laws)
-        assert selection_power(1.0, level) - 1e-15 < power <= selection_power(1.0, level)
-        assert gaussian_power(stated.cost["mu"], level) - 1e-15 < power <= gaussian_power(stated.cost["mu"], level)
+        assert (
+            selection_power(1.0, level) - 1e-15 < power <= selection_power(1.0, level)
+        )
+        assert (
+            gaussian_power(stated.cost["mu"], level) - 1e-15
+            < power
+            <= gaussian_power(stated.cost["mu"], level)
+        )
         assert power > gaussian_power(0.999 * stated.cost["mu"], level)
         assert power > selection_power(0.999, level)
 
 
 def test_the_published_weighting_fails_the_same_test():
-    utilities, added = np.array([5, 4, 3, 1]), np.array([0, 0, 4, 0])
+    utilities = np.array([5, 4, 3, 1])
+    added = np.array([0, 0, 4, 0])
     before = published_set_probabilities(utilities, 2, 1.0, 4)
     after = published_set_probabilities(utilities + added, 2, 1.0, 4)
     assert sum(before.values()) == pytest.approx(1)
     assert before[0, 1] == 0.0
-    assert after[0, 1] > 0.0  # possible for one neighbour, impossible for the other: no finite epsilon
+    assert (
+        after[0, 1] > 0.0
+    )  # possible for one neighbour, impossible for the other: no finite epsilon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("utilities", "size", "n"), [([5, 1, 3, 3, 2], 2, 5000), ([9, 2, 7, 7, 7, 0], 3, 1000)])
+@pytest.mark.parametrize(
+    ("utilities", "size", "n"),
+    [([5, 1, 3, 3, 2], 2, 5000), ([9, 2, 7, 7, 7, 0], 3, 1000)],
+)
 def test_a_set_has_the_exact_law(utilities, size, n):
     """The control is missed with probability below 2e-7."""
     utilities = np.array(utilities)
@@ -190,11 +240,16 @@ def test_a_set_has_the_exact_law(utilities, size, n):
 def parts_of(mechanism, utilities, cuts):
     """Return tallies of the pieces between cuts, and a second look at them, two candidates at a time."""
     edges = [0, *cuts, utilities.shape[1]]
-    parts = [mechanism.tally(utilities[:, start:stop]) for start, stop in itertools.pairwise(edges)]
+    parts = [
+        mechanism.tally(utilities[:, start:stop])
+        for start, stop in itertools.pairwise(edges)
+    ]
 
     def look(wanted):
         for part, codes in wanted.items():
-            for code, start in itertools.product(codes, range(edges[part], edges[part + 1], 2)):
+            for code, start in itertools.product(
+                codes, range(edges[part], edges[part + 1], 2)
+            ):
                 stop = min(start + 2, edges[part + 1])
                 yield code, part, utilities[code, start:stop], np.arange(start, stop)
 
@@ -207,7 +262,9 @@ pools = st.integers(1, 4).flatmap(
             st.just(size),
             st.sampled_from([3, 40, 10**6, 10**15]).flatmap(
                 lambda most: st.lists(
-                    st.lists(st.integers(-most, most), min_size=m, max_size=m), min_size=2, max_size=2
+                    st.lists(st.integers(-most, most), min_size=m, max_size=m),
+                    min_size=2,
+                    max_size=2,
                 )
             ),
             st.lists(st.integers(0, m), max_size=5).map(sorted),
@@ -226,7 +283,10 @@ def test_parts_do_not_change_a_draw(case):
     utilities = np.array(utilities)
     mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=5, size=size)
     once, twice = (
-        mechanism.select_each(*parts_of(mechanism, utilities, at), SeededRandomness(seed)) for at in ([], cuts)
+        mechanism.select_each(
+            *parts_of(mechanism, utilities, at), SeededRandomness(seed)
+        )
+        for at in ([], cuts)
     )
     assert once.tolist() == twice.tolist()
 
@@ -237,11 +297,14 @@ class Branches(Randomness):
     fit_for_release = False
 
     def __init__(self):
-        self.path, self.place, self.weight = [], 0, Fraction(1)
+        self.path = []
+        self.place = 0
+        self.weight = Fraction(1)
 
     def each(self):
         while True:
-            self.place, self.weight = 0, Fraction(1)
+            self.place = 0
+            self.weight = Fraction(1)
             yield self.weight
             while self.path and self.path[-1][0] + 1 == self.path[-1][1]:
                 self.path.pop()
@@ -252,7 +315,8 @@ class Branches(Randomness):
     def below(self, bound):
         if self.place == len(self.path):
             self.path.append([0, bound])
-        self.place, self.weight = self.place + 1, self.weight / bound
+        self.place = self.place + 1
+        self.weight = self.weight / bound
         return self.path[self.place - 1][0]
 
     def bits(self, count):
@@ -266,15 +330,20 @@ class Asked:
     """Stands for a uniform number, and remembers what it is compared with."""
 
     def is_below(self, factor, exponent):
-        self.factor, self.exponent = factor, exponent
+        self.factor = factor
+        self.exponent = exponent
 
 
 def enumerated_law(mechanism, utilities, cuts):
     """Return the probability of every set, from all proposals and the chance of each to be accepted."""
     parts, look = parts_of(mechanism, utilities[None], cuts)
-    law = dict.fromkeys(itertools.combinations(range(len(utilities)), mechanism.size), mpmath.mpf(0))
+    law = dict.fromkeys(
+        itertools.combinations(range(len(utilities)), mechanism.size), mpmath.mpf(0)
+    )
     source = Branches()
-    envelope = exponential._Envelope.of(strata(Tally.merged(parts), 0), mechanism.size, mechanism._scale)
+    envelope = exponential._Envelope.of(
+        strata(Tally.merged(parts), 0), mechanism.size, mechanism._scale
+    )
     places = Places(parts, 0)
     for _ in source.each():
         proposal = envelope.propose(places, source)
@@ -286,7 +355,9 @@ def enumerated_law(mechanism, utilities, cuts):
         asked = Asked()
         replace(proposal, uniform=asked).is_accepted()
         chance = mpmath.mpf(asked.factor.numerator) / asked.factor.denominator
-        chance *= mpmath.exp(-mpmath.mpf(asked.exponent.numerator) / asked.exponent.denominator)
+        chance *= mpmath.exp(
+            -mpmath.mpf(asked.exponent.numerator) / asked.exponent.denominator
+        )
         assert 0 <= chance <= 1
         weight = mpmath.mpf(source.weight.numerator) / source.weight.denominator
         law[tuple(sorted(pick.position for pick in proposal.picks))] += weight * chance
@@ -296,11 +367,18 @@ def enumerated_law(mechanism, utilities, cuts):
 def assert_exact_law(mechanism, utilities, cuts):
     with mpmath.workdps(40):
         law = enumerated_law(mechanism, utilities, cuts)
-        worst = {chosen: min(int(utilities[place]) for place in chosen) for chosen in law}
+        worst = {
+            chosen: min(int(utilities[place]) for place in chosen) for chosen in law
+        }
         rate = mpmath.mpf(mechanism.epsilon) / mechanism.sensitivity
-        weights = {chosen: mpmath.exp(rate * utility) for chosen, utility in worst.items()}
+        weights = {
+            chosen: mpmath.exp(rate * utility) for chosen, utility in worst.items()
+        }
         total = sum(weights.values())
-        assert all(abs(law[chosen] * total / weights[chosen] - 1) < mpmath.mpf(10) ** -35 for chosen in law)
+        assert all(
+            abs(law[chosen] * total / weights[chosen] - 1) < mpmath.mpf(10) ** -35
+            for chosen in law
+        )
 
 
 @pytest.fixture
@@ -310,7 +388,11 @@ def tiny(monkeypatch):
     def shrink(size):
         exponential._scale.cache_clear()
         monkeypatch.setattr(exponential, "_ENVELOPE_BITS", 3)
-        monkeypatch.setattr(exponential, "_SPARE", 1 - math.ceil(math.log(math.comb(exponential._MANY, size))))
+        monkeypatch.setattr(
+            exponential,
+            "_SPARE",
+            1 - math.ceil(math.log(math.comb(exponential._MANY, size))),
+        )
 
     yield shrink
     exponential._scale.cache_clear()
@@ -331,13 +413,21 @@ CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
 @pytest.mark.slow
 @loop("sensitivity, cuts", [(2, CUTS[2]), *((9, cuts) for cuts in CUTS)])
 @loop("size, utilities", EXACT_CASES)
-def test_the_law_is_exact_by_enumeration_of_all_draws(tiny, size, utilities, cuts, sensitivity):
+def test_the_law_is_exact_by_enumeration_of_all_draws(
+    tiny, size, utilities, cuts, sensitivity
+):
     """No sample: every proposal with its probability, and its chance to be accepted, in 35 digits."""
     tiny(size)
-    assert_exact_law(ExponentialMechanism(epsilon=1.0, sensitivity=sensitivity, size=size), np.array(utilities), cuts)
+    assert_exact_law(
+        ExponentialMechanism(epsilon=1.0, sensitivity=sensitivity, size=size),
+        np.array(utilities),
+        cuts,
+    )
 
 
-def test_the_enumeration_meets_candidates_below_the_window_and_bins_of_several_utilities(tiny):
+def test_the_enumeration_meets_candidates_below_the_window_and_bins_of_several_utilities(
+    tiny,
+):
     tiny(1)
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=9)
     assert mechanism._scale.shift > 0
@@ -354,7 +444,11 @@ def forget_the_best_of_parts(tally, best, width):
     counts = np.zeros(tally.counts.shape, np.int64)
     fall = best[:, -1] - tally.best[:, -1]
     for code, row in enumerate(tally.counts):
-        np.add.at(counts[code], np.minimum(np.arange(width + 1) + min(fall[code], width), width), row)
+        np.add.at(
+            counts[code],
+            np.minimum(np.arange(width + 1) + min(fall[code], width), width),
+            row,
+        )
     return counts
 
 
@@ -364,7 +458,11 @@ def test_wrong_merges_are_caught(tiny, monkeypatch, merge):
     def assert_all():
         for (size, utilities), cuts in itertools.product(EXACT_CASES[:4], CUTS):
             tiny(size)
-            assert_exact_law(ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size), np.array(utilities), cuts)
+            assert_exact_law(
+                ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size),
+                np.array(utilities),
+                cuts,
+            )
 
     assert_all()
     monkeypatch.setattr(Tally, "_below", merge)
@@ -383,7 +481,9 @@ def test_parts_do_not_change_the_law(size, n):
     drawn = [tuple(mechanism.select_each(*parts, SYSTEM)[0].tolist()) for _ in range(n)]
     counts = np.array([drawn.count(chosen) for chosen in exact])
     assert chi_square_holds(counts, np.array(list(exact.values())))
-    assert not chi_square_holds(counts, np.array(list(set_probabilities(utilities, size, 1.5, 2).values())))
+    assert not chi_square_holds(
+        counts, np.array(list(set_probabilities(utilities, size, 1.5, 2).values()))
+    )
 
 
 def test_another_pool_in_the_second_look_is_refused():
@@ -391,16 +491,22 @@ def test_another_pool_in_the_second_look_is_refused():
     utilities = np.arange(6)
     with pytest.raises(InputError, match="changed while they were read"):
         mechanism.select_each(
-            [mechanism.tally(utilities[None])], lambda _: [(0, 0, utilities - 100, utilities)], SeededRandomness(0)
+            [mechanism.tally(utilities[None])],
+            lambda _: [(0, 0, utilities - 100, utilities)],
+            SeededRandomness(0),
         )
 
 
 @pytest.mark.slow
 def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
-    assert chi_square_holds(draw_counts(mechanism, np.zeros(5, np.int64), 3000), np.full(5, 0.2))
+    assert chi_square_holds(
+        draw_counts(mechanism, np.zeros(5, np.int64), 3000), np.full(5, 0.2)
+    )
     # exp(-1e12) · 100 draws: never.
-    assert set(draw_counts(mechanism, np.array([0, 10**12, -(10**15)]), 100).nonzero()[0]) == {1}
+    assert set(
+        draw_counts(mechanism, np.array([0, 10**12, -(10**15)]), 100).nonzero()[0]
+    ) == {1}
 
 
 class Scripted(Randomness):
@@ -409,7 +515,8 @@ class Scripted(Randomness):
     fit_for_release = False
 
     def __init__(self, proposal, bits):
-        self.proposal, self.served = proposal, iter(bits)
+        self.proposal = proposal
+        self.served = iter(bits)
 
     def below(self, bound):
         return self.proposal if self.proposal is not None else 0
@@ -426,7 +533,8 @@ def uniform(*bits):
 
 
 def test_acceptance_looks_at_more_bits_only_where_they_decide():
-    third, zero = Fraction(1, 3), Fraction(0)
+    third = Fraction(1, 3)
+    zero = Fraction(0)
     first = (2**64) // 3  # the 64 bits of 1/3: undecided
     assert uniform(first, 0).is_below(third, zero)
     assert not uniform(first, 2**64 - 1).is_below(third, zero)
@@ -434,23 +542,38 @@ def test_acceptance_looks_at_more_bits_only_where_they_decide():
     assert not uniform(first + 1).is_below(third, zero)
 
 
-@given(st.integers(0, 2**64 - 1), st.lists(st.fractions(0, 1, max_denominator=100), min_size=2, max_size=4))
+@given(
+    st.integers(0, 2**64 - 1),
+    st.lists(st.fractions(0, 1, max_denominator=100), min_size=2, max_size=4),
+)
 def test_a_uniform_number_is_the_same_in_all_comparisons(bits, bounds):
     number = uniform(bits, *[2**63] * 20)
     for bound in bounds:
-        if (exact := Fraction(bits, 2**64)) + Fraction(1, 2**64) < bound or exact > bound:
+        if (exact := Fraction(bits, 2**64)) + Fraction(
+            1, 2**64
+        ) < bound or exact > bound:
             assert number.is_below(bound, Fraction(0)) == (exact < bound)
 
 
-@given(st.integers(0, 10**15), st.fractions(0, 1, max_denominator=10**9), st.integers(25, 60))
+@given(
+    st.integers(0, 10**15),
+    st.fractions(0, 1, max_denominator=10**9),
+    st.integers(25, 60),
+)
 @settings(max_examples=200)
 def test_probability_bounds_enclose_the_truth(gap, factor, digits):
     exponent = Fraction(gap, 7 * 10**9)
     low, high = exponential._probability_bounds(factor, exponent, digits)
     with mpmath.workdps(120):
-        exact = mpmath.mpf(factor.numerator) / factor.denominator * mpmath.exp(-mpmath.mpf(gap) / (7 * 10**9))
+        exact = (
+            mpmath.mpf(factor.numerator)
+            / factor.denominator
+            * mpmath.exp(-mpmath.mpf(gap) / (7 * 10**9))
+        )
         assert mpmath.mpf(str(low)) <= exact <= mpmath.mpf(str(high))
-        assert mpmath.mpf(str(high)) - mpmath.mpf(str(low)) <= exact * mpmath.mpf(10) ** (1 - digits)
+        assert mpmath.mpf(str(high)) - mpmath.mpf(str(low)) <= exact * mpmath.mpf(
+            10
+        ) ** (1 - digits)
 
 
 def test_an_envelope_below_a_weight_stops_the_run():
@@ -465,7 +588,9 @@ def test_budgets_buy_their_epsilon():
     assert mechanism.epsilon == pytest.approx(2.0)
     assert mechanism.describe("").cost["rho"] <= 0.5
     mechanism = ExponentialMechanism.within(GaussianDP(1.0), 5)
-    assert mechanism.epsilon == pytest.approx(2 * np.log(stats.norm.cdf(0.5) / stats.norm.cdf(-0.5)))
+    assert mechanism.epsilon == pytest.approx(
+        2 * np.log(stats.norm.cdf(0.5) / stats.norm.cdf(-0.5))
+    )
     assert 1 - 1e-12 < mechanism.describe("rows").cost["mu"] <= 1.0
 
 
@@ -473,14 +598,19 @@ def test_the_entry_of_the_guarantee_knows_the_adjacency():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=5, size=3)
     # mu = 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), which scipy knows to many digits.
     mu = [2 * stats.norm.ppf(1 / (1 + np.exp(-epsilon / 2))) for epsilon in (1.0, 2.0)]
-    once, twice = (replace(mechanism, adjacency=name).describe("rows").cost for name in ("add-remove", "replace-one"))
+    once, twice = (
+        replace(mechanism, adjacency=name).describe("rows").cost
+        for name in ("add-remove", "replace-one")
+    )
     assert once == {"epsilon": 1.0, "mu": pytest.approx(mu[0], rel=1e-14), "rho": 0.125}
     assert twice == {"epsilon": 2.0, "mu": pytest.approx(mu[1], rel=1e-14), "rho": 0.5}
 
 
 def test_more_prototypes_than_candidates_are_refused():
     with pytest.raises(InputError, match="at least as many; got 2"):
-        ExponentialMechanism(epsilon=1.0, sensitivity=1, size=3).select(np.array([1, 2]), SYSTEM)
+        ExponentialMechanism(epsilon=1.0, sensitivity=1, size=3).select(
+            np.array([1, 2]), SYSTEM
+        )
 
 
 def test_the_whole_pool_is_one_set():
@@ -498,7 +628,8 @@ class Proposing(Scripted):
 def test_a_proposal_is_turned_down_by_its_true_weight():
     """The integer envelope lifts a weight of exp(-10¹²) to 2⁻⁴⁰, which no sample of draws would show."""
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
-    # The first proposal, the last ticket, meets the largest uniform number, the second, of the best candidate, 0.
+    # The first proposal, the last ticket, meets the largest uniform number, the second,
+    # of the best candidate, 0.
     source = Proposing(iter([-1, 0, 0, 0]), [2**64 - 1, 0, 2**64 - 1])
     assert mechanism.select(np.array([0, 10**12]), source).tolist() == [1]
 
@@ -507,5 +638,7 @@ def test_a_proposal_is_turned_down_by_its_true_weight():
 def test_selections_at_absurd_budgets_do_not_crash(size):
     """Far gaps must not cost the envelope its precision: at epsilon 10¹² only the best set is ever drawn."""
     utilities = np.random.default_rng(0).integers(0, 10**6, 50)
-    chosen = ExponentialMechanism(epsilon=1e12, sensitivity=7, size=size).select(utilities, SYSTEM)
+    chosen = ExponentialMechanism(epsilon=1e12, sensitivity=7, size=size).select(
+        utilities, SYSTEM
+    )
     assert sorted(utilities[chosen]) == sorted(utilities)[-size:]

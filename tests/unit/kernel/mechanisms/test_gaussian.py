@@ -22,7 +22,8 @@ ALARM = 1e-6
 
 def log_masses(k, std):
     """Return log(Phi((k + 1/2)/std) - Phi((k - 1/2)/std)) from the lower tail, where nothing cancels."""
-    high, low = log_ndtr((0.5 - np.abs(k)) / std), log_ndtr((-0.5 - np.abs(k)) / std)
+    high = log_ndtr((0.5 - np.abs(k)) / std)
+    low = log_ndtr((-0.5 - np.abs(k)) / std)
     return high + np.log1p(-np.exp(low - high))
 
 
@@ -39,7 +40,9 @@ def discrete_masses(k, std):
 def renyi_divergence(order, shift, std):
     """Rényi divergence of rounded noise around 0 and around `shift`, summed over the integers."""
     k = np.arange(-4000, 4001)
-    return np.logaddexp.reduce(order * log_masses(k, std) + (1 - order) * log_masses(k - shift, std)) / (order - 1)
+    return np.logaddexp.reduce(
+        order * log_masses(k, std) + (1 - order) * log_masses(k - shift, std)
+    ) / (order - 1)
 
 
 @pytest.mark.parametrize("order", [1.01, 2.0, 8.0, 64.0])
@@ -49,7 +52,8 @@ def test_neighbours_diverge_by_less_than_rho(order, rho, shift):
     mechanism = RoundedGaussian.within(ZCDP(rho), Fraction(shift**2))
     assert mechanism.describe("").cost["rho"] <= rho
     assert renyi_divergence(order, shift, mechanism.noise_std) < order * rho
-    # The control: nine tenths of the noise break the bound, so the test can see a fault.
+    # The control: nine tenths of the noise break the bound, so the test can see a
+    # fault.
     assert renyi_divergence(order, shift, 0.9 * mechanism.noise_std) > order * rho
 
 
@@ -70,22 +74,28 @@ def power_and_bound(mu, shift, k, std):
 def test_no_test_of_one_integer_is_better_than_stated(shift, mu, where):
     """Exact. Ratios of probabilities grow with k, so the best tests ask whether the integer is at least k.
 
-    At the levels of these tests the release is exactly as loud as continuous noise, so the bound is met closely.
+    At the levels of these tests the release is exactly as loud as continuous noise, so
+    the bound is met closely.
     """
     mechanism = RoundedGaussian.within(GaussianDP(mu), Fraction(shift**2))
     assert mechanism.describe("").cost["mu"] <= mu
     k = round(shift / 2 + where * mechanism.noise_std)
-    power, bound = power_and_bound(mechanism.describe("").cost["mu"], shift, k, mechanism.noise_std)
+    power, bound = power_and_bound(
+        mechanism.describe("").cost["mu"], shift, k, mechanism.noise_std
+    )
     assert bound - 1e-12 < power <= bound
     # The control: with a thousandth less noise the same test is better than stated.
-    power, bound = power_and_bound(mechanism.describe("").cost["mu"], shift, k, 0.999 * mechanism.noise_std)
+    power, bound = power_and_bound(
+        mechanism.describe("").cost["mu"], shift, k, 0.999 * mechanism.noise_std
+    )
     assert power > bound
 
 
 def hockey_stick(epsilon, shifts, std, law):
     """Return the exact delta at `epsilon` of noise on several integers that neighbours move by `shifts`."""
     k = np.arange(-60, 61)
-    first, second = np.ones(1), np.ones(1)
+    first = np.ones(1)
+    second = np.ones(1)
     for shift in shifts:
         first = np.outer(first, law(k, std)).ravel()
         second = np.outer(second, law(k - shift, std)).ravel()
@@ -94,8 +104,11 @@ def hockey_stick(epsilon, shifts, std, law):
 
 def gaussian_delta(mu, epsilon):
     """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
-    middle, half = epsilon / mpmath.mpf(mu), mpmath.mpf(mu) / 2
-    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
+    middle = epsilon / mpmath.mpf(mu)
+    half = mpmath.mpf(mu) / 2
+    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(
+        -half - middle
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
@@ -103,7 +116,9 @@ def gaussian_delta(mu, epsilon):
 @pytest.mark.parametrize("shifts", [(1, 1), (2, -1), (3, 2), (1, 1, 1)])
 def test_several_integers_together_keep_the_stated_delta(shifts, mu, epsilon):
     """The release is post-processing of the continuous mechanism in any number of dimensions; enumerated here."""
-    mechanism = RoundedGaussian.within(GaussianDP(mu), Fraction(sum(shift**2 for shift in shifts)))
+    mechanism = RoundedGaussian.within(
+        GaussianDP(mu), Fraction(sum(shift**2 for shift in shifts))
+    )
     allowed = float(gaussian_delta(mechanism.describe("").cost["mu"], epsilon))
     assert hockey_stick(epsilon, shifts, mechanism.noise_std, masses) < allowed
     # The control: four fifths of the noise.
@@ -125,7 +140,9 @@ def chi_square_holds(draws, law, std):
     often = expected >= 10
     observed = np.array([np.count_nonzero(draws == value) for value in k[often]])
     rest = draws.size - observed.sum(), draws.size - expected[often].sum()
-    statistic = ((observed - expected[often]) ** 2 / expected[often]).sum() + (rest[0] - rest[1]) ** 2 / rest[1]
+    statistic = ((observed - expected[often]) ** 2 / expected[often]).sum() + (
+        rest[0] - rest[1]
+    ) ** 2 / rest[1]
     return statistic <= stats.chi2.isf(ALARM, often.sum())
 
 
@@ -146,10 +163,16 @@ def test_a_release_has_the_exact_law_around_its_value(seed, std):
 
 def test_an_approximate_budget_buys_the_least_noise_that_keeps_it():
     mechanism = RoundedGaussian.within(ApproxDP(1.0, 1e-5), Fraction(10_000))
-    assert mechanism.noise_std / 100 == pytest.approx(3.7306, abs=1e-4)  # Balle, Wang (2018); by zCDP it was 4.045
+    assert mechanism.noise_std / 100 == pytest.approx(
+        3.7306, abs=1e-4
+    )  # Balle, Wang (2018); by zCDP it was 4.045
     with mpmath.workdps(40):
         mu = 100 / mpmath.mpf(mechanism.noise_std)
-        assert gaussian_delta(mu, 1) <= gaussian_delta(mechanism.describe("").cost["mu"], 1) <= mpmath.mpf(1e-5)
+        assert (
+            gaussian_delta(mu, 1)
+            <= gaussian_delta(mechanism.describe("").cost["mu"], 1)
+            <= mpmath.mpf(1e-5)
+        )
         assert gaussian_delta(mu * (1 + mpmath.mpf("1e-14")), 1) > mpmath.mpf(1e-5)
 
 
@@ -158,13 +181,25 @@ def test_an_approximate_budget_buys_the_least_noise_that_keeps_it():
 def test_the_stated_cost_is_exact_and_within_the_budget(squared_sensitivity, mu):
     mechanism = RoundedGaussian.within(GaussianDP(mu), squared_sensitivity)
     exact = squared_sensitivity / Fraction(mechanism.noise_std) ** 2
-    assert exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    assert (
+        exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    )
     assert exact <= 2 * Fraction(mechanism.describe("").cost["rho"])
-    # Nothing is wasted: one float less noise would cost too much, and no cost is rounded up by more than one float.
+    # Nothing is wasted: one float less noise would cost too much, and no cost is
+    # rounded up by more than one float.
     allowed = Fraction(GaussianDP(mu).gaussian_allowance().mu)
-    assert squared_sensitivity / Fraction(float(np.nextafter(mechanism.noise_std, 0))) ** 2 > allowed**2
-    for name, least in (("mu", lambda value: value**2), ("rho", lambda value: 2 * value)):
-        assert least(Fraction(float(np.nextafter(mechanism.describe("").cost[name], 0)))) < exact
+    assert (
+        squared_sensitivity / Fraction(float(np.nextafter(mechanism.noise_std, 0))) ** 2
+        > allowed**2
+    )
+    for name, least in (
+        ("mu", lambda value: value**2),
+        ("rho", lambda value: 2 * value),
+    ):
+        assert (
+            least(Fraction(float(np.nextafter(mechanism.describe("").cost[name], 0))))
+            < exact
+        )
 
 
 def test_pure_budgets_are_refused_with_the_way_out():
@@ -182,7 +217,11 @@ def test_a_release_is_the_value_plus_noise_of_its_shape():
 
 def test_the_entry_of_the_guarantee_has_the_numbers():
     entry = RoundedGaussian.within(ZCDP(0.5), Fraction(100)).describe("sums")
-    assert (entry.sensitivity, entry.parameters, entry.cost) == (10.0, {"noise_std": 10.0}, {"mu": 1.0, "rho": 0.5})
+    assert (entry.sensitivity, entry.parameters, entry.cost) == (
+        10.0,
+        {"noise_std": 10.0},
+        {"mu": 1.0, "rho": 0.5},
+    )
 
 
 @pytest.mark.parametrize("budget", [GaussianDP(1e-13), GaussianDP(2e-15), ZCDP(1e-29)])
@@ -190,4 +229,6 @@ def test_noise_beyond_64_bits_is_refused_because_it_would_wrap(budget):
     with pytest.raises(BudgetError, match="leave 64-bit integers"):
         RoundedGaussian.within(budget, Fraction(10**6))
     widest = RoundedGaussian(squared_sensitivity=Fraction(1), noise_std=2.0**52)
-    assert np.abs(widest.release(np.zeros(1000, np.int64), randomness(None))).max() < 2**62
+    assert (
+        np.abs(widest.release(np.zeros(1000, np.int64), randomness(None))).max() < 2**62
+    )

@@ -51,10 +51,13 @@ def law_holds(draws, std, masses=rounded_gaussian_masses):
     inner = mass * draws.size >= 100
     observed = np.array([(draws == value).sum() for value in k[inner]])
     expected = mass[inner] * draws.size
-    # The tails may be so rare that a cell of their own would make one draw in them an alarm.
+    # The tails may be so rare that a cell of their own would make one draw in them an
+    # alarm.
     observed[-1] += draws.size - observed.sum()
     expected[-1] += draws.size - expected.sum()
-    return ((observed - expected) ** 2 / expected).sum() <= stats.chi2.isf(ALARM, len(expected) - 1)
+    return ((observed - expected) ** 2 / expected).sum() <= stats.chi2.isf(
+        ALARM, len(expected) - 1
+    )
 
 
 class Scripted(SystemRandomness):
@@ -64,7 +67,8 @@ class Scripted(SystemRandomness):
         self.words = list(words)
 
     def _bytes(self, count):
-        drawn, self.words = self.words[: count // 8], self.words[count // 8 :]
+        drawn = self.words[: count // 8]
+        self.words = self.words[count // 8 :]
         assert 8 * len(drawn) == count
         return b"".join(word.to_bytes(8, "little") for word in drawn)
 
@@ -80,8 +84,11 @@ def tail_beyond(std, k):
 def all_round_to(std, k, tail, count):
     """Tell whether std·z rounds to k, certainly, for all z of tail probability in [tail, tail + 1)·2^-count."""
     with ctx.workprec(count + 128):
-        low, high = arb(tail) / arb(2) ** count, arb(tail + 1) / arb(2) ** count
-        return bool(tail_beyond(std, k) <= low) and (k == 0 or bool(high <= tail_beyond(std, k - 1)))
+        low = arb(tail) / arb(2) ** count
+        high = arb(tail + 1) / arb(2) ** count
+        return bool(tail_beyond(std, k) <= low) and (
+            k == 0 or bool(high <= tail_beyond(std, k - 1))
+        )
 
 
 def bits_of_boundary(std, k, count):
@@ -104,16 +111,23 @@ def test_system_noise_has_the_law_of_a_rounded_gaussian(std):
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 @pytest.mark.parametrize("std", [0.4, 3.7])
 def test_the_law_test_notices_five_percent(std, factor):
-    assert not law_holds(SystemRandomness().rounded_gaussian(std * factor, (50_000,)), std)
+    assert not law_holds(
+        SystemRandomness().rounded_gaussian(std * factor, (50_000,)), std
+    )
 
 
 def test_the_law_test_tells_the_discrete_gaussian_apart():
-    assert not law_holds(SystemRandomness().rounded_gaussian(0.4, (50_000,)), 0.4, discrete_gaussian_masses)
+    assert not law_holds(
+        SystemRandomness().rounded_gaussian(0.4, (50_000,)),
+        0.4,
+        discrete_gaussian_masses,
+    )
 
 
 @pytest.mark.parametrize("std", [1e5, 7.7e8, 2.0**40, WIDEST])
 def test_wide_system_noise_has_the_law_of_a_gaussian(std):
-    # At this width the distribution functions of rounded and continuous noise differ by less than 1e-5.
+    # At this width the distribution functions of rounded and continuous noise differ by
+    # less than 1e-5.
     size = 20_000 if std < WIDEST else 10_000
     draws = SystemRandomness().rounded_gaussian(std, (size,))
     assert stats.kstest(draws / std, "norm").pvalue >= ALARM
@@ -131,7 +145,9 @@ def test_the_sign_does_not_tell_the_size():
     draws = SystemRandomness().rounded_gaussian(1e6, (50_000,))
     assert sign_and_size_are_independent(draws, 1e6)
     # The control: signs from the first bit of the tail, as if a bit were used twice.
-    assert not sign_and_size_are_independent(np.where(np.abs(draws) < 0.5e6, 1, -1) * np.abs(draws), 1e6)
+    assert not sign_and_size_are_independent(
+        np.where(np.abs(draws) < 0.5e6, 1, -1) * np.abs(draws), 1e6
+    )
 
 
 def test_the_float_quantile_errs_by_far_less_than_its_bound():
@@ -161,7 +177,10 @@ tails = st.one_of(
     st.integers(0, 2**20),
     st.integers(2**63 - 2**20, 2**63 - 1),
 )
-stds = st.one_of(st.sampled_from([0.05, 0.3, 1.0, 249.0, 7.7e8, 2.0**40, WIDEST]), st.floats(1e-3, WIDEST))
+stds = st.one_of(
+    st.sampled_from([0.05, 0.3, 1.0, 249.0, 7.7e8, 2.0**40, WIDEST]),
+    st.floats(1e-3, WIDEST),
+)
 
 
 @settings(deadline=None, max_examples=300)
@@ -176,7 +195,10 @@ def test_around_the_boundaries_floats_are_certain_of_nothing_false(std):
     near = [*range(6), *(round(std * z) for z in (0.5, 1.0, 2.0, 4.0, 6.0))]
     for k in near:
         middle = bits_of_boundary(std, k, 64)
-        for distance in [0, *(sign * 2**power for power in range(0, 60, 3) for sign in (-1, 1))]:
+        for distance in [
+            0,
+            *(sign * 2**power for power in range(0, 60, 3) for sign in (-1, 1)),
+        ]:
             tail = middle + distance
             if 0 <= tail < 2**63:
                 (value,), (certain,) = _rounded(std, np.array([tail], np.uint64))
@@ -215,7 +237,8 @@ def test_every_draw_is_the_rounded_gaussian_of_its_bits(std, tail, word, negativ
 def test_on_a_boundary_bits_are_drawn_until_one_side_is_certain(std, k, words):
     """U follows the digits of a boundary for some words, and then leaves them to either side."""
     digits = bits_of_boundary(std, k, 64 + 64 * words)
-    tail, rest = digits >> (64 * words), digits & (2 ** (64 * words) - 1)
+    tail = digits >> (64 * words)
+    rest = digits & (2 ** (64 * words) - 1)
     along = [rest >> (64 * place) & (2**64 - 1) for place in reversed(range(words))]
     last = along.pop()
     assert 2**32 < last < 2**64 - 2**32  # or the next word would decide nothing
@@ -230,7 +253,9 @@ def test_the_tails_are_reached():
     assert all_round_to(1e6, value, 2**63, 192)
     assert value == round(1e6 * stats.norm.isf(2.0**-129))
     assert drawn(1e6, 0, 0, 2**63, negative=True)[0] == -value
-    assert drawn(0.01, 0, 0, 2**63)[0] == 0  # a narrow Gaussian does not reach 1/2 there
+    assert (
+        drawn(0.01, 0, 0, 2**63)[0] == 0
+    )  # a narrow Gaussian does not reach 1/2 there
     assert drawn(1e6, 2**63 - 1)[0] == 0
 
 
@@ -238,7 +263,10 @@ def test_every_bit_of_the_tail_counts():
     """In the tail, neighbouring numbers are far apart at this width; none may be taken for another."""
     values = [drawn(2.0**50, 2**10 + offset, 0, 0)[0] for offset in range(8)]
     assert values == sorted(set(values), reverse=True)
-    assert all(all_round_to(2.0**50, value, (2**10 + offset) << 128, 192) for offset, value in enumerate(values))
+    assert all(
+        all_round_to(2.0**50, value, (2**10 + offset) << 128, 192)
+        for offset, value in enumerate(values)
+    )
 
 
 @pytest.mark.parametrize("negative", [False, True])
@@ -249,7 +277,9 @@ def test_a_quantile_that_fails_leaves_every_decision_to_balls(monkeypatch, negat
         assert _quantile_error() == math.inf
         source = Scripted(*(2 * tail + negative for tail in range(2**60, 2**62, 2**57)))
         tails_drawn = [word >> 1 for word in source.words]
-        for tail, value in zip(tails_drawn, source.rounded_gaussian(1e6, (len(tails_drawn),)), strict=True):
+        for tail, value in zip(
+            tails_drawn, source.rounded_gaussian(1e6, (len(tails_drawn),)), strict=True
+        ):
             assert all_round_to(1e6, abs(int(value)), tail, 64)
             assert (value < 0) == negative
     finally:
@@ -259,8 +289,9 @@ def test_a_quantile_that_fails_leaves_every_decision_to_balls(monkeypatch, negat
 def test_no_bits_are_used_twice():
     """Values of one block and of different blocks come from bits of their own."""
     draws = SystemRandomness().rounded_gaussian(2.0**40, (4 * _BLOCK,))
-    # Fewer than 2^31 pairs, each equal by chance with probability below 2^-41 (and of sizes below 2^-40): 3 equal ones
-    # have probability below 1e-9, 5 of sizes below 1e-12.
+    # Fewer than 2^31 pairs, each equal by chance with probability below 2^-41 (and of
+    # sizes below 2^-40): 3 equal ones have probability below 1e-9, 5 of sizes below
+    # 1e-12.
     assert draws.size - len(np.unique(draws)) <= 2
     assert draws.size - len(np.unique(np.abs(draws))) <= 4
 
@@ -292,16 +323,27 @@ def test_integers_below_a_bound_are_uniform(source, bound):
 
 
 def test_seeded_draws_repeat_and_system_draws_do_not():
-    assert (randomness(3).rounded_gaussian(9.0, (50,)) == randomness(3).rounded_gaussian(9.0, (50,))).all()
-    assert (randomness(3).rounded_gaussian(9.0, (50,)) != randomness(4).rounded_gaussian(9.0, (50,))).any()
+    assert (
+        randomness(3).rounded_gaussian(9.0, (50,))
+        == randomness(3).rounded_gaussian(9.0, (50,))
+    ).all()
+    assert (
+        randomness(3).rounded_gaussian(9.0, (50,))
+        != randomness(4).rounded_gaussian(9.0, (50,))
+    ).any()
     system = randomness(None)
-    # 50 draws of entropy log2(9·sqrt(2·pi·e)) = 5.2 bits: equal by chance once in 2^150 (collision entropy below).
-    assert (system.rounded_gaussian(9.0, (50,)) != system.rounded_gaussian(9.0, (50,))).any()
+    # 50 draws of entropy log2(9·sqrt(2·pi·e)) = 5.2 bits: equal by chance once in 2^150
+    # (collision entropy below).
+    assert (
+        system.rounded_gaussian(9.0, (50,)) != system.rounded_gaussian(9.0, (50,))
+    ).any()
     assert system.fit_for_release
     assert not randomness(3).fit_for_release
 
 
-@pytest.mark.parametrize("state", [-1, 1.5, "0", True, np.random.default_rng(0), np.random.RandomState(0)])
+@pytest.mark.parametrize(
+    "state", [-1, 1.5, "0", True, np.random.default_rng(0), np.random.RandomState(0)]
+)
 def test_only_none_and_integers_name_a_source(state):
     with pytest.raises(ParameterError, match="random_state must be None or an integer"):
         randomness(state)
@@ -339,9 +381,15 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 
 
 def namespaces_are_permitted():
-    if shutil.which("unshare") is None or platform.machine() not in ("x86_64", "aarch64"):
+    if shutil.which("unshare") is None or platform.machine() not in (
+        "x86_64",
+        "aarch64",
+    ):
         return False
-    return subprocess.run([*NAMESPACE, *NAMESPACE, "true"], capture_output=True).returncode == 0
+    return (
+        subprocess.run([*NAMESPACE, *NAMESPACE, "true"], capture_output=True).returncode
+        == 0
+    )
 
 
 @pytest.mark.slow
@@ -351,10 +399,18 @@ def test_clones_of_a_process_draw_noise_of_their_own(how):
     if how == "namespaces" and not namespaces_are_permitted():
         pytest.skip("this system does not permit new PID namespaces")
     prefix = NAMESPACE if how == "namespaces" else []
-    done = subprocess.run([*prefix, sys.executable, "-c", CLONES, how], capture_output=True, text=True, check=True)
-    noise, bits, in_memory, ids = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", CLONES, how],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    noise, bits, in_memory, ids = zip(
+        *(line.split() for line in done.stdout.splitlines()), strict=True
+    )
     # Two of 8 equal by chance: less than 1e-10.
     assert len(set(noise)) == len(set(bits)) == len(noise) == 8
-    # The control: clones of a generator in memory draw the same, and in namespaces not even their ids differ.
+    # The control: clones of a generator in memory draw the same, and in namespaces not
+    # even their ids differ.
     assert len(set(in_memory)) == 1
     assert len(set(ids)) == (1 if how == "namespaces" else 8)

@@ -15,7 +15,11 @@ from dppl.kernel.mechanisms import SymmetricRoundedGaussian, randomness
 ALARM = 1e-6
 DIM = 3
 
-rows = st.lists(st.integers(-127, 127), min_size=DIM, max_size=DIM).filter(any).map(lambda row: np.array(row, object))
+rows = (
+    st.lists(st.integers(-127, 127), min_size=DIM, max_size=DIM)
+    .filter(any)
+    .map(lambda row: np.array(row, object))
+)
 
 
 def exact_cost(difference, mechanism):
@@ -38,7 +42,9 @@ def test_the_noise_costs_at_most_mu_in_rationals(row, other, mu, replaced):
         return
     mechanism = SymmetricRoundedGaussian.within(GaussianDP(mu), squared)
     exact = exact_cost(difference, mechanism)
-    assert exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    assert (
+        exact <= Fraction(mechanism.describe("").cost["mu"]) ** 2 <= Fraction(mu) ** 2
+    )
     assert exact <= 2 * Fraction(mechanism.describe("").cost["rho"])
     assert exact >= Fraction(mu) ** 2 * (1 - Fraction(1, 10**12))  # and wastes nothing
 
@@ -60,7 +66,9 @@ class NarrowDiagonal(SymmetricRoundedGaussian):
         object.__setattr__(self, "noise_std", self.noise_std / np.sqrt(2))
 
 
-@pytest.mark.parametrize(("kind", "row"), [(CountedOnce, [100, 100, 100]), (NarrowDiagonal, [100, 0, 0])])
+@pytest.mark.parametrize(
+    ("kind", "row"), [(CountedOnce, [100, 100, 100]), (NarrowDiagonal, [100, 0, 0])]
+)
 def test_the_exact_cost_notices_narrower_noise(kind, row):
     difference = np.outer(row, row)
     squared = Fraction(int((difference**2).sum()))
@@ -82,15 +90,21 @@ def test_neighbours_differ_by_their_values_alone():
 def test_what_lies_below_the_diagonal_is_not_read():
     mechanism = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(10**8))
     exact = np.triu(np.arange(DIM * DIM).reshape(DIM, DIM))
-    noisy = (mechanism.release(exact + secret, randomness(3)) for secret in (0, np.tril(np.full((DIM, DIM), 9), -1)))
+    noisy = (
+        mechanism.release(exact + secret, randomness(3))
+        for secret in (0, np.tril(np.full((DIM, DIM), 9), -1))
+    )
     assert (next(noisy) == next(noisy)).all()
 
 
 @pytest.mark.parametrize("seed", [None, 0])
 def test_the_noise_is_independent_and_has_its_widths(seed):
     mechanism = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(10**6))
-    dim, copies = 20, 200
-    noise = mechanism.release(np.zeros((copies, dim, dim), np.int64), randomness(seed)).astype(float)
+    dim = 20
+    copies = 200
+    noise = mechanism.release(
+        np.zeros((copies, dim, dim), np.int64), randomness(seed)
+    ).astype(float)
     diagonal = noise[:, np.arange(dim), np.arange(dim)]
     above = noise[:, *np.triu_indices(dim, 1)]
 
@@ -102,7 +116,8 @@ def test_the_noise_is_independent_and_has_its_widths(seed):
     assert has_width(above, 1000.0 / np.sqrt(2))
     assert not has_width(diagonal, 1000.0 / np.sqrt(2))
     assert not has_width(above, 1000.0)
-    # Sums over a matrix tell dependence: independent draws have the sum of the variances.
+    # Sums over a matrix tell dependence: independent draws have the sum of the
+    # variances.
     assert has_width(diagonal.sum(axis=1), 1000.0 * np.sqrt(dim))
     assert has_width(above.sum(axis=1), 1000.0 * np.sqrt(dim * (dim - 1) / 4))
 
@@ -110,13 +125,29 @@ def test_the_noise_is_independent_and_has_its_widths(seed):
 def test_an_approximate_budget_covers_it_and_a_pure_one_is_refused():
     mechanism = SymmetricRoundedGaussian.within(ApproxDP(1.0, 1e-5), Fraction(10_000))
     assert GaussianDP(mechanism.describe("").cost["mu"]).to_approx(1e-5).epsilon <= 1.0
-    assert GaussianDP(mechanism.describe("").cost["mu"] * (1 + 1e-12)).to_approx(1e-5).epsilon > 1.0
-    assert mechanism.noise_std / 100 == pytest.approx(3.7306, abs=1e-4)  # Balle, Wang (2018)
+    assert (
+        GaussianDP(mechanism.describe("").cost["mu"] * (1 + 1e-12))
+        .to_approx(1e-5)
+        .epsilon
+        > 1.0
+    )
+    assert mechanism.noise_std / 100 == pytest.approx(
+        3.7306, abs=1e-4
+    )  # Balle, Wang (2018)
     with pytest.raises(BudgetError, match="no pure-DP guarantee"):
         SymmetricRoundedGaussian.within(PureDP(1.0), Fraction(1))
 
 
 def test_the_entry_of_the_guarantee_has_the_numbers():
-    entry = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(100)).describe("Gram matrix")
-    assert (entry.sensitivity, entry.norm, entry.cost) == (10.0, "Frobenius", {"mu": 1.0, "rho": 0.5})
-    assert entry.parameters == {"noise_std": 10.0, "off_diagonal_noise_std": pytest.approx(10 / np.sqrt(2))}
+    entry = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(100)).describe(
+        "Gram matrix"
+    )
+    assert (entry.sensitivity, entry.norm, entry.cost) == (
+        10.0,
+        "Frobenius",
+        {"mu": 1.0, "rho": 0.5},
+    )
+    assert entry.parameters == {
+        "noise_std": 10.0,
+        "off_diagonal_noise_std": pytest.approx(10 / np.sqrt(2)),
+    }

@@ -23,7 +23,9 @@ sizes = st.floats(1e-6, 1e3)
 deltas = st.floats(1e-12, 0.4)
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+@pytest.mark.parametrize(
+    "value", [0, -1.0, float("nan"), float("inf"), "1", None, True]
+)
 @pytest.mark.parametrize("make", [PureDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
 def test_a_budget_refuses_what_is_not_a_positive_number(make, value):
     with pytest.raises(ParameterError, match="greater than 0"):
@@ -104,8 +106,12 @@ def test_conversions_that_do_not_exist_say_so(convert):
 
 def epsilon_at(order, rho, delta):
     """Canonne, Kamath, Steinke (2020), Proposition 12, in the digits at work."""
-    rho, delta, order = mpmath.mpf(rho), mpmath.mpf(delta), mpmath.mpf(order)
-    return order * rho + mpmath.log1p(-1 / order) - mpmath.log(delta * order) / (order - 1)
+    rho = mpmath.mpf(rho)
+    delta = mpmath.mpf(delta)
+    order = mpmath.mpf(order)
+    return (
+        order * rho + mpmath.log1p(-1 / order) - mpmath.log(delta * order) / (order - 1)
+    )
 
 
 def reference_epsilon(rho, delta):
@@ -116,10 +122,16 @@ def reference_epsilon(rho, delta):
             return epsilon_at(order, rho, delta)
 
         # Golden-section search: the function of log(order - 1) has one minimum.
-        low, high = mpmath.log(mpmath.mpf("1e-4")), mpmath.log(mpmath.mpf("1e9"))
+        low = mpmath.log(mpmath.mpf("1e-4"))
+        high = mpmath.log(mpmath.mpf("1e9"))
         for _ in range(120):
-            a, b = low + (high - low) * 0.382, low + (high - low) * 0.618
-            low, high = (low, b) if epsilon(1 + mpmath.exp(a)) < epsilon(1 + mpmath.exp(b)) else (a, high)
+            a = low + (high - low) * 0.382
+            b = low + (high - low) * 0.618
+            low, high = (
+                (low, b)
+                if epsilon(1 + mpmath.exp(a)) < epsilon(1 + mpmath.exp(b))
+                else (a, high)
+            )
         return epsilon(1 + mpmath.exp(low))
 
 
@@ -128,7 +140,9 @@ def reference_epsilon(rho, delta):
 def test_zcdp_converts_to_the_best_order_and_never_below_it(rho, delta):
     reference = reference_epsilon(rho, delta)
     got = ZCDP(rho).to_approx(delta).epsilon
-    assert reference <= got <= max(reference * (1 + 1e-5), 1e-12)  # where delta alone covers it, a token epsilon
+    assert (
+        reference <= got <= max(reference * (1 + 1e-5), 1e-12)
+    )  # where delta alone covers it, a token epsilon
 
 
 @pytest.mark.slow
@@ -141,8 +155,11 @@ def test_the_zcdp_within_an_approximate_budget_stays_within_it(epsilon, delta):
 
 def exact_delta(mu, epsilon):
     """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
-    mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
-    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+    mu = mpmath.mpf(mu)
+    epsilon = mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
+        -mu / 2 - epsilon / mu
+    )
 
 
 def next_below(value):
@@ -151,7 +168,9 @@ def next_below(value):
 
 def test_gaussian_noise_converts_as_published():
     assert GaussianDP(1.0).to_approx(1e-6).epsilon == pytest.approx(4.887, abs=5e-4)
-    assert ApproxDP(1.0, 1e-6).gaussian_allowance().mu == pytest.approx(0.2367, abs=5e-5)
+    assert ApproxDP(1.0, 1e-6).gaussian_allowance().mu == pytest.approx(
+        0.2367, abs=5e-5
+    )
     assert ApproxDP(8.0, 1e-5).gaussian_allowance().mu == pytest.approx(1.666, abs=5e-4)
     assert ZCDP(2.0).gaussian_allowance() == GaussianDP(2.0)
 
@@ -163,35 +182,57 @@ def test_gaussian_dp_converts_to_the_smallest_epsilon(mu, delta):
     epsilon = GaussianDP(mu).to_approx(delta).epsilon
     with mpmath.workdps(60):
         assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
-        assert epsilon == 1e-12 or exact_delta(mu, next_below(epsilon)) > mpmath.mpf(delta)
+        assert epsilon == 1e-12 or exact_delta(mu, next_below(epsilon)) > mpmath.mpf(
+            delta
+        )
 
 
 @pytest.mark.slow
 @given(st.floats(1e-3, 100.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
 @settings(max_examples=60)
-def test_an_approximate_budget_allows_the_largest_mu_that_stays_within_it(epsilon, delta):
+def test_an_approximate_budget_allows_the_largest_mu_that_stays_within_it(
+    epsilon, delta
+):
     budget = ApproxDP(epsilon, delta)
     mu = budget.gaussian_allowance().mu
     with mpmath.workdps(60):
-        assert exact_delta(mu, epsilon) <= mpmath.mpf(delta) < exact_delta(math.nextafter(mu, math.inf), epsilon)
-    # There and back again: what the allowance implies is within the budget, and more noise was needed by zCDP.
+        assert (
+            exact_delta(mu, epsilon)
+            <= mpmath.mpf(delta)
+            < exact_delta(math.nextafter(mu, math.inf), epsilon)
+        )
+    # There and back again: what the allowance implies is within the budget, and more
+    # noise was needed by zCDP.
     assert GaussianDP(mu).to_approx(delta) <= budget
     assert cost_of_gaussian(Fraction(mu) ** 2)["rho"] > zcdp_within(epsilon, delta)
 
 
 @given(st.fractions(Fraction(1, 10**9), Fraction(10**9)))
 def test_costs_of_noise_round_up_and_allowances_down(squared_mu):
-    cost, allowed = cost_of_gaussian(squared_mu), root_below(squared_mu)
-    assert Fraction(next_below(cost["mu"])) ** 2 < squared_mu <= Fraction(cost["mu"]) ** 2
-    assert 2 * Fraction(next_below(cost["rho"])) < squared_mu <= 2 * Fraction(cost["rho"])
-    assert Fraction(allowed) ** 2 <= squared_mu < Fraction(math.nextafter(allowed, math.inf)) ** 2
+    cost = cost_of_gaussian(squared_mu)
+    allowed = root_below(squared_mu)
+    assert (
+        Fraction(next_below(cost["mu"])) ** 2 < squared_mu <= Fraction(cost["mu"]) ** 2
+    )
+    assert (
+        2 * Fraction(next_below(cost["rho"])) < squared_mu <= 2 * Fraction(cost["rho"])
+    )
+    assert (
+        Fraction(allowed) ** 2
+        <= squared_mu
+        < Fraction(math.nextafter(allowed, math.inf)) ** 2
+    )
 
 
 @given(sizes)
 def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
     mu = ZCDP(value).gaussian_allowance().mu
     typed = Fraction(as_typed(value))
-    assert typed <= min(Fraction(repr(value)), Fraction(value)) < Fraction(math.nextafter(as_typed(value), math.inf))
+    assert (
+        typed
+        <= min(Fraction(repr(value)), Fraction(value))
+        < Fraction(math.nextafter(as_typed(value), math.inf))
+    )
     assert Fraction(mu) ** 2 <= 2 * typed < Fraction(math.nextafter(mu, math.inf)) ** 2
     assert cost_of_gaussian(Fraction(mu) ** 2)["rho"] <= value
 
@@ -199,13 +240,19 @@ def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
 @given(st.lists(st.integers(1, 999), min_size=1, max_size=6))
 def test_budgets_that_add_up_in_decimals_do_so_in_floats(thousandths):
     """What is typed is a decimal number, whose float may lie above it."""
-    parts, total = [number / 1000 for number in thousandths], sum(thousandths) / 1000
+    parts = [number / 1000 for number in thousandths]
+    total = sum(thousandths) / 1000
     # The float of a total may lie below its decimal number by half a step.
     allowed = Fraction(total) * (1 + Fraction(1, 2**53))
     assert sum(Fraction(PureDP(part).selection_epsilon()) for part in parts) <= allowed
-    assert sum(Fraction(ZCDP(part).gaussian_allowance().mu) ** 2 / 2 for part in parts) <= allowed
+    assert (
+        sum(Fraction(ZCDP(part).gaussian_allowance().mu) ** 2 / 2 for part in parts)
+        <= allowed
+    )
     mus = [GaussianDP(part).gaussian_allowance().mu for part in parts]
-    assert sum(Fraction(mu) ** 2 for mu in mus) <= sum(Fraction(number, 1000) ** 2 for number in thousandths)
+    assert sum(Fraction(mu) ** 2 for mu in mus) <= sum(
+        Fraction(number, 1000) ** 2 for number in thousandths
+    )
 
 
 @given(st.floats(1e-3, 20.0))
@@ -213,7 +260,9 @@ def test_budgets_that_add_up_in_decimals_do_so_in_floats(thousandths):
 def test_a_selection_spends_a_gaussian_budget_and_no_more(mu):
     epsilon = GaussianDP(mu).selection_epsilon()
     with mpmath.workdps(40):
-        exact = 2 * mpmath.log(mpmath.ncdf(mpmath.mpf(mu) / 2) / mpmath.ncdf(-mpmath.mpf(mu) / 2))
+        exact = 2 * mpmath.log(
+            mpmath.ncdf(mpmath.mpf(mu) / 2) / mpmath.ncdf(-mpmath.mpf(mu) / 2)
+        )
         assert exact * (1 - mpmath.mpf(2) ** -45) < epsilon <= exact
 
 
@@ -222,7 +271,9 @@ def test_closed_forms_round_to_the_safe_side(value):
     exact = Fraction(value)
     assert 8 * Fraction(cost_of_selection(value)["rho"]) >= exact**2
     assert Fraction(ZCDP(value).selection_epsilon()) ** 2 <= 8 * exact
-    assert ZCDP(value).selection_epsilon() == pytest.approx((8 * value) ** 0.5, rel=1e-15)
+    assert ZCDP(value).selection_epsilon() == pytest.approx(
+        (8 * value) ** 0.5, rel=1e-15
+    )
 
 
 @given(st.fractions(Fraction(1, 16), Fraction(10**9)), sizes)
@@ -230,7 +281,9 @@ def test_gaussian_noise_is_the_least_that_stays_within_mu(squared_sensitivity, m
     std = root_above(squared_sensitivity / Fraction(mu) ** 2)
     assert squared_sensitivity / Fraction(std) ** 2 <= Fraction(mu) ** 2
     assert squared_sensitivity / Fraction(next_below(std)) ** 2 > Fraction(mu) ** 2
-    assert Fraction(cost_of_gaussian(squared_sensitivity / Fraction(std) ** 2)["mu"]) <= Fraction(mu)
+    assert Fraction(
+        cost_of_gaussian(squared_sensitivity / Fraction(std) ** 2)["mu"]
+    ) <= Fraction(mu)
 
 
 def test_a_selection_uses_an_approximate_budget_as_pure():
@@ -283,7 +336,9 @@ def test_what_is_told_of_a_weak_budget_names_the_epsilon_or_the_delta():
             f"{budget} is a weak guarantee. It implies epsilon = {epsilon} at delta = 1e-6."
         )
     assert "implies" not in PureDP(11.0).weakness
-    assert ApproxDP(1.0, 0.01).weakness.startswith("delta = 0.01 is too large for most data")
+    assert ApproxDP(1.0, 0.01).weakness.startswith(
+        "delta = 0.01 is too large for most data"
+    )
     both = ApproxDP(11.0, 0.01).weakness
     assert "is a weak guarantee" in both
     assert "too large for most data" in both
@@ -297,6 +352,8 @@ def test_numbers_of_other_types_become_floats(kind):
     assert type(budget.epsilon) is type(budget.delta) is float
     assert budget.gaussian_allowance() == ApproxDP(4.0, 2.0**-12).gaussian_allowance()
     assert type(ZCDP(kind(2)).rho) is type(GaussianDP(kind(2)).mu) is float
-    assert GaussianDP(kind(2)).to_approx(kind(2.0**-12)) == GaussianDP(2.0).to_approx(2.0**-12)
+    assert GaussianDP(kind(2)).to_approx(kind(2.0**-12)) == GaussianDP(2.0).to_approx(
+        2.0**-12
+    )
     with pytest.raises(ParameterError):
         ZCDP(10**400)

@@ -12,7 +12,11 @@ from dppl.kernel.privacy.composition import budget_of_one, covers, split
 from dppl.kernel.privacy.guarantee import Cost
 
 numbers = st.floats(1e-7, 50)
-gaussian = st.one_of(numbers.map(GaussianDP), numbers.map(ZCDP), st.builds(ApproxDP, numbers, st.just(1e-6)))
+gaussian = st.one_of(
+    numbers.map(GaussianDP),
+    numbers.map(ZCDP),
+    st.builds(ApproxDP, numbers, st.just(1e-6)),
+)
 shares = st.lists(st.integers(1, 100), min_size=1, max_size=4)
 
 

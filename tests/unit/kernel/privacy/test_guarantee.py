@@ -27,7 +27,9 @@ RELEASE = Release(
 # A mechanism whose cost is known in zCDP only.
 CONCENTRATED = replace(RELEASE, mechanism="discrete Gaussian", cost={"rho": 0.5})
 SAMPLED = replace(RELEASE, cost={"epsilon": 1.0, "delta": 1e-6})
-SEARCH = replace(RELEASE, mechanism="repeat and select", cost={"rho_per_run": 0.01, "mean_runs": 5.0})
+SEARCH = replace(
+    RELEASE, mechanism="repeat and select", cost={"rho_per_run": 0.01, "mean_runs": 5.0}
+)
 
 
 def noise(mu):
@@ -50,8 +52,13 @@ def guarantee(budget=None, **changes):
     return Guarantee(**(fields | changes))
 
 
-@pytest.mark.parametrize("releases", [(RELEASE,), (CONCENTRATED,), (RELEASE, CONCENTRATED), (SAMPLED,), (SEARCH,)])
-@pytest.mark.parametrize("budget", [GaussianDP(1.0), ZCDP(0.5), PureDP(1.0), ApproxDP(1.0, 1e-5)])
+@pytest.mark.parametrize(
+    "releases",
+    [(RELEASE,), (CONCENTRATED,), (RELEASE, CONCENTRATED), (SAMPLED,), (SEARCH,)],
+)
+@pytest.mark.parametrize(
+    "budget", [GaussianDP(1.0), ZCDP(0.5), PureDP(1.0), ApproxDP(1.0, 1e-5)]
+)
 def test_a_guarantee_survives_json(budget, releases):
     original = guarantee(budget, releases=releases)
     again = Guarantee.from_dict(json.loads(json.dumps(original.to_dict())))
@@ -102,17 +109,24 @@ def percent_in(*releases, budget=None):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 4.6, 20.0])
 def test_no_guess_after_randomized_response_is_right_more_often(epsilon):
     exact = 1 / (1 + math.exp(-epsilon))
-    cost = {"rho": epsilon**2 / 2, "epsilon": epsilon}  # no selection: nothing is known but epsilon
+    cost = {
+        "rho": epsilon**2 / 2,
+        "epsilon": epsilon,
+    }  # no selection: nothing is known but epsilon
     found = percent_in(replace(RELEASE, cost=cost), budget=PureDP(epsilon))
     assert exact <= found <= exact + 0.0101
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (0.5, 0.01), (1.0, 1e-5), (3.0, 0.2)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.1, 1e-3), (0.5, 0.01), (1.0, 1e-5), (3.0, 0.2)]
+)
 def test_no_guess_after_an_approximate_mechanism_is_right_more_often(epsilon, delta):
     """The worst (epsilon, delta) mechanism reveals all with probability delta and else is randomized response."""
     exact = delta + (1 - delta) / (1 + math.exp(-epsilon))
     sampled = replace(RELEASE, cost={"epsilon": epsilon, "delta": delta})
-    assert exact <= percent_in(sampled, budget=ApproxDP(epsilon, delta)) <= exact + 0.0101
+    assert (
+        exact <= percent_in(sampled, budget=ApproxDP(epsilon, delta)) <= exact + 0.0101
+    )
 
 
 def normal(x):
@@ -135,7 +149,9 @@ def test_no_guess_after_gaussian_noise_is_right_more_often(mu, budget):
         exact = normal(mpmath.mpf(mu) / 2)
         assert exact <= promise.best_guess() < exact + mpmath.mpf("1e-15")
         assert exact <= percent_in(noise(mu), budget=budget) <= exact + 0.0101
-    assert guarantee(budget, releases=(noise(0.6 * mu), noise(0.8 * mu))).best_guess() == pytest.approx(float(exact))
+    assert guarantee(
+        budget, releases=(noise(0.6 * mu), noise(0.8 * mu))
+    ).best_guess() == pytest.approx(float(exact))
 
 
 @pytest.mark.parametrize("rho", [1e-3, 0.03, 0.5, 2.0, 32.0])
@@ -150,10 +166,15 @@ def test_no_guess_after_noise_in_zcdp_alone_is_right_more_often(rho):
 def test_no_guess_after_a_selection_is_right_more_often(epsilon):
     """The worst one is binary: a record moves its odds by e^epsilon, best from e^(-epsilon/2) to e^(epsilon/2)."""
     exact = 1 / (1 + math.exp(-epsilon / 2))
-    assert exact <= percent_in(selection(epsilon), budget=PureDP(epsilon)) <= exact + 0.0101
+    assert (
+        exact
+        <= percent_in(selection(epsilon), budget=PureDP(epsilon))
+        <= exact + 0.0101
+    )
     promise = guarantee(PureDP(epsilon), releases=(selection(epsilon),))
     assert promise.best_guess() == pytest.approx(exact, rel=1e-14)
-    # Two of them have no such curve, and are guessed no better than the noise that they are as loud as.
+    # Two of them have no such curve, and are guessed no better than the noise that they
+    # are as loud as.
     both = guarantee(PureDP(2 * epsilon), releases=(selection(epsilon),) * 2)
     with mpmath.workdps(30):
         assert normal(both.mu / mpmath.mpf(2)) <= both.best_guess()
@@ -170,12 +191,21 @@ def test_mu_adds_up_over_the_releases_and_is_none_where_one_has_none():
     assert guarantee(releases=(RELEASE, CONCENTRATED)).mu is None
 
 
-@pytest.mark.parametrize("releases", [(RELEASE,), (RELEASE, CONCENTRATED), (selection(0.5), noise(0.3)), (SEARCH,)])
+@pytest.mark.parametrize(
+    "releases",
+    [(RELEASE,), (RELEASE, CONCENTRATED), (selection(0.5), noise(0.3)), (SEARCH,)],
+)
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_an_epsilon_is_that_of_all_releases_together(releases, delta):
     promise = guarantee(releases=releases)
-    assert promise.epsilon(delta) == compose([Cost.from_dict(r.cost) for r in releases], delta).epsilon
-    assert promise.epsilon(delta) > guarantee(releases=releases[:-1]).epsilon(delta) or len(releases) == 1
+    assert (
+        promise.epsilon(delta)
+        == compose([Cost.from_dict(r.cost) for r in releases], delta).epsilon
+    )
+    assert (
+        promise.epsilon(delta) > guarantee(releases=releases[:-1]).epsilon(delta)
+        or len(releases) == 1
+    )
     with pytest.raises(ParameterError):
         promise.epsilon(1.0)
 
@@ -185,7 +215,9 @@ def test_an_epsilon_of_samples_is_known_at_their_delta_and_above():
     assert promise.epsilon(1e-6) == promise.epsilon(1e-3) == 1.0
     with pytest.raises(BudgetError, match="smaller delta"):
         promise.epsilon(9.9e-7)
-    assert promise.implied()["epsilon"] == [{"delta": delta, "epsilon": 1.0} for delta in (1e-5, 1e-6)]
+    assert promise.implied()["epsilon"] == [
+        {"delta": delta, "epsilon": 1.0} for delta in (1e-5, 1e-6)
+    ]
 
 
 POISSON = replace(
@@ -201,12 +233,20 @@ POISSON = replace(
 def sampled_delta(epsilon, sigma, rate):
     """Delta of one Gaussian sum over a Poisson sample: that of N(0, s²) and its mixture with N(1, s²), both ways.
 
-    Their ratio rises along the line, so the worst set is what lies on one side of a point.
+    Their ratio rises along the line, so the worst set is what lies on one side of a
+    point.
     """
     with mpmath.workdps(30):
-        factor, sigma, rate = mpmath.exp(epsilon), mpmath.mpf(sigma), mpmath.mpf(rate)
-        mixed = lambda x: (1 - rate) * normal(x / sigma) + rate * normal((x - 1) / sigma)  # noqa: E731
-        point = lambda ratio: sigma**2 * mpmath.log((ratio - 1 + rate) / rate) + mpmath.mpf(0.5)  # noqa: E731
+        factor = mpmath.exp(epsilon)
+        sigma = mpmath.mpf(sigma)
+        rate = mpmath.mpf(rate)
+
+        def mixed(x):
+            return (1 - rate) * normal(x / sigma) + rate * normal((x - 1) / sigma)
+
+        def point(ratio):
+            return sigma**2 * mpmath.log((ratio - 1 + rate) / rate) + mpmath.mpf(0.5)
+
         x = point(factor)
         found = [(1 - mixed(x)) - factor * (1 - normal(x / sigma))]
         if 1 / factor > 1 - rate:
@@ -219,8 +259,13 @@ def test_sums_over_samples_promise_what_their_noise_does():
     promise = guarantee(ApproxDP(1.009, 1e-6), releases=(POISSON,))
     assert promise.epsilon(1e-6) <= 1.009
     assert promise.epsilon(1e-6) > 1.008
-    assert [at["delta"] for at in promise.implied()["epsilon"]] == [1e-5, 1e-6, 1e-8]  # smaller ones as well
-    # One statement that names the cost at another delta is of the same noise, and says the same.
+    assert [at["delta"] for at in promise.implied()["epsilon"]] == [
+        1e-5,
+        1e-6,
+        1e-8,
+    ]  # smaller ones as well
+    # One statement that names the cost at another delta is of the same noise, and says
+    # the same.
     for cost in ({"epsilon": 1.27, "delta": 1e-8}, {"epsilon": 0.9, "delta": 1e-5}):
         other = guarantee(ApproxDP(**cost), releases=(replace(POISSON, cost=cost),))
         assert other.implied() == promise.implied()
@@ -229,24 +274,36 @@ def test_sums_over_samples_promise_what_their_noise_does():
         assert other.true_positive_rate(0.2) == promise.true_positive_rate(0.2)
     # Less noise is not the same, whatever cost it states.
     loud = guarantee(
-        ApproxDP(1.009, 1e-6), releases=(replace(POISSON, parameters={"noise_std": 2.9, "sampling_rate": 0.1}),)
+        ApproxDP(1.009, 1e-6),
+        releases=(
+            replace(POISSON, parameters={"noise_std": 2.9, "sampling_rate": 0.1}),
+        ),
     )
     assert loud.best_guess() > promise.best_guess()
     # A forged file may name any number of steps, which must not occupy its reader.
     with pytest.raises(BudgetError, match="take 1000000 at most"):
-        guarantee(ApproxDP(1.009, 1e-6), releases=(replace(POISSON, times=10**9),)).implied()
+        guarantee(
+            ApproxDP(1.009, 1e-6), releases=(replace(POISSON, times=10**9),)
+        ).implied()
 
 
 def test_the_guess_after_a_sum_over_a_sample_is_that_of_its_density():
     """Within 1e-4 of the closed form and above it: half the total variation between the noise and its mixture."""
     one = replace(
-        POISSON, times=1, parameters={"noise_std": 0.7, "sampling_rate": 0.3}, cost={"epsilon": 9.0, "delta": 1e-6}
+        POISSON,
+        times=1,
+        parameters={"noise_std": 0.7, "sampling_rate": 0.3},
+        cost={"epsilon": 9.0, "delta": 1e-6},
     )
     promise = guarantee(ApproxDP(9.0, 1e-6), releases=(one,))
     exact = (1 + sampled_delta(0.0, 0.7, 0.3)) / 2
     assert exact - 1e-9 <= promise.best_guess() <= exact + 1e-4
     for delta in (0.01, 0.05):
-        assert delta - 1e-3 <= sampled_delta(promise.epsilon(delta), 0.7, 0.3) <= delta + 1e-9
+        assert (
+            delta - 1e-3
+            <= sampled_delta(promise.epsilon(delta), 0.7, 0.3)
+            <= delta + 1e-9
+        )
 
 
 LEVELS = [1e-9, 0.001, 0.01, 0.3, 0.999]
@@ -256,7 +313,8 @@ LEVELS = [1e-9, 0.001, 0.01, 0.3, 0.999]
 def test_no_test_finds_more_members_than_stated(level):
     """Against the trade-off functions, in many digits; each bound is as close as its last digits."""
     with mpmath.workdps(40):
-        a, close = mpmath.mpf(level), mpmath.mpf("1e-14")
+        a = mpmath.mpf(level)
+        close = mpmath.mpf("1e-14")
         for mu in (0.1, 1.0, 5.0):
             exact = normal(mpmath.mpf(mu) + quantile(a))
             found = guarantee(releases=(noise(mu),)).true_positive_rate(level)
@@ -265,42 +323,68 @@ def test_no_test_finds_more_members_than_stated(level):
             exact = 1 - (1 - a) / (1 + (mpmath.exp(epsilon) - 1) * a)
             found = guarantee(releases=(selection(epsilon),)).true_positive_rate(level)
             assert exact <= found <= exact * (1 + close)
-        few, many = mpmath.e * a + mpmath.mpf(1e-6), 1 - (1 - mpmath.mpf(1e-6) - a) / mpmath.e
-        found = guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).true_positive_rate(level)
+        few = mpmath.e * a + mpmath.mpf(1e-6)
+        many = 1 - (1 - mpmath.mpf(1e-6) - a) / mpmath.e
+        found = guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).true_positive_rate(
+            level
+        )
         assert min(few, many) <= found <= min(few, many) * (1 + close)
     for other in (CONCENTRATED, SEARCH):
         promise = guarantee(releases=(other,))
-        # Each proven epsilon bounds it, and so does the best guess, which gains half the difference of the two rates.
+        # Each proven epsilon bounds it, and so does the best guess, which gains half
+        # the difference of the two rates.
         bounds = [1.0, 2 * promise.best_guess() - 1 + level]
         for delta in (*DELTAS, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5):
             epsilon = promise.epsilon(delta)
-            bounds += [math.exp(epsilon) * level + delta, 1 - math.exp(-epsilon) * (1 - delta - level)]
-        assert promise.true_positive_rate(level) == pytest.approx(min(bounds), rel=1e-13)
+            bounds += [
+                math.exp(epsilon) * level + delta,
+                1 - math.exp(-epsilon) * (1 - delta - level),
+            ]
+        assert promise.true_positive_rate(level) == pytest.approx(
+            min(bounds), rel=1e-13
+        )
     for wrong in (0.0, 1.0, math.nan):
         with pytest.raises(ParameterError, match="false_positive_rate"):
             guarantee().true_positive_rate(wrong)
 
 
 @pytest.mark.parametrize(
-    "releases", [(RELEASE,), (selection(1.0),), (CONCENTRATED,), (SAMPLED,), (SEARCH,), (noise(0.1),) * 3]
+    "releases",
+    [
+        (RELEASE,),
+        (selection(1.0),),
+        (CONCENTRATED,),
+        (SAMPLED,),
+        (SEARCH,),
+        (noise(0.1),) * 3,
+    ],
 )
 def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases):
     promise = guarantee(ApproxDP(9.0, 1e-6), releases=releases)
     implied = promise.implied()
     assert json.loads(json.dumps(implied)) == implied
     assert (implied["mu"], implied["best_guess"]) == (promise.mu, promise.best_guess())
-    assert [at["false_positive_rate"] for at in implied["tests"]] == list(FALSE_POSITIVE_RATES)
+    assert [at["false_positive_rate"] for at in implied["tests"]] == list(
+        FALSE_POSITIVE_RATES
+    )
     for at in implied["tests"]:
-        assert at["true_positive_rate"] == promise.true_positive_rate(at["false_positive_rate"])
+        assert at["true_positive_rate"] == promise.true_positive_rate(
+            at["false_positive_rate"]
+        )
     for at in implied["epsilon"]:
         assert at["epsilon"] == promise.epsilon(at["delta"])
     table = dict(table_of(promise))
     assert ("mu, Gaussian DP" in table) == (promise.mu is not None)
-    assert ("epsilon, pure DP" in table) == (promise.pure_epsilon is not None) == (releases == (selection(1.0),))
+    assert (
+        ("epsilon, pure DP" in table)
+        == (promise.pure_epsilon is not None)
+        == (releases == (selection(1.0),))
+    )
     assert float(table.pop("epsilon, pure DP", 1.0)) == 1.0
     # Numbers for people are rounded up, and by little.
     stated = [
-        (f"epsilon at delta = {at['delta']:.0e}".replace("e-0", "e-"), at["epsilon"]) for at in implied["epsilon"]
+        (f"epsilon at delta = {at['delta']:.0e}".replace("e-0", "e-"), at["epsilon"])
+        for at in implied["epsilon"]
     ]
     stated += [("mu, Gaussian DP", implied["mu"])] * (promise.mu is not None)
     for name, value in stated:
@@ -308,7 +392,11 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
     for rate, at in zip((10, 1), implied["tests"], strict=True):
         words = table.pop(f"true positive rate at {rate / 10:g} % false positive rate")
         members = 10 * float(re.fullmatch(r"at most ([0-9.]+) %", words)[1])
-        assert 1000 * at["true_positive_rate"] <= members + 1e-9 < 1000 * at["true_positive_rate"] + 1 + 1e-9
+        assert (
+            1000 * at["true_positive_rate"]
+            <= members + 1e-9
+            < 1000 * at["true_positive_rate"] + 1 + 1e-9
+        )
     # One more delta is put in its place.
     assert promise.implied(1e-4)["epsilon"] == [
         {"delta": 1e-4, "epsilon": promise.epsilon(1e-4)},
@@ -316,12 +404,28 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
     ]
     assert promise.implied(1e-5) == implied
     for more in (1e-4, 1.2345e-5):
-        deltas = [float(name.partition("delta = ")[2]) for name, _ in table_of(promise, more) if "delta" in name]
-        assert deltas == sorted({more, *(at["delta"] for at in implied["epsilon"])}, reverse=True)
-    named = [float(name.partition("delta = ")[2]) for name, _ in table_of(promise, 1.2345641e-5) if "delta" in name]
-    assert 1.2345641e-5 <= max(named) < 1.23458e-5  # a delta is rounded up as well, or its epsilon would be too small
-    percent = re.fullmatch(r"at most ([0-9.]+) %", table.pop("membership guess is right"))[1]
-    assert 100 * implied["best_guess"] <= float(percent) <= 100 * implied["best_guess"] + 1
+        deltas = [
+            float(name.partition("delta = ")[2])
+            for name, _ in table_of(promise, more)
+            if "delta" in name
+        ]
+        assert deltas == sorted(
+            {more, *(at["delta"] for at in implied["epsilon"])}, reverse=True
+        )
+    named = [
+        float(name.partition("delta = ")[2])
+        for name, _ in table_of(promise, 1.2345641e-5)
+        if "delta" in name
+    ]
+    assert (
+        1.2345641e-5 <= max(named) < 1.23458e-5
+    )  # a delta is rounded up as well, or its epsilon would be too small
+    percent = re.fullmatch(
+        r"at most ([0-9.]+) %", table.pop("membership guess is right")
+    )[1]
+    assert (
+        100 * implied["best_guess"] <= float(percent) <= 100 * implied["best_guess"] + 1
+    )
     assert table == {}
 
 
@@ -336,12 +440,19 @@ def test_what_is_implied_is_computed_and_not_read():
 
 
 def test_the_summary_begins_the_paragraph_with_warnings_before_the_promise():
-    for changes in ({}, {"fit_for_release": False}, {"exact": False}, {"fit_for_release": False, "exact": False}):
+    for changes in (
+        {},
+        {"fit_for_release": False},
+        {"exact": False},
+        {"fit_for_release": False, "exact": False},
+    ):
         promise = guarantee(**changes)
         assert str(promise).startswith(promise.summary())
         assert str(promise) != promise.summary()
         assert promise.summary().endswith("of cases, whatever else the guesser knows.")
-        assert ("NOT FOR RELEASE" in promise.summary()) == ("fit_for_release" in changes)
+        assert ("NOT FOR RELEASE" in promise.summary()) == (
+            "fit_for_release" in changes
+        )
         assert ("RESEARCH USE" in promise.summary()) == ("exact" in changes)
 
 
@@ -356,9 +467,15 @@ def test_costs_in_the_paragraph_are_rounded_up():
     exact = GaussianDP(mu).to_approx(1e-6).epsilon
     assert exact <= float(epsilon) <= exact * 1.001
     # A release without mu converts by zCDP, to more.
-    words = guarantee(ZCDP(rho), releases=(replace(CONCENTRATED, cost={"rho": rho}),)).summary()
+    words = guarantee(
+        ZCDP(rho), releases=(replace(CONCENTRATED, cost={"rho": rho}),)
+    ).summary()
     (epsilon,) = re.findall(r": epsilon = ([0-9.]+) at delta = 1e-6\.", words)
-    assert ZCDP(rho).to_approx(1e-6).epsilon <= float(epsilon) <= ZCDP(rho).to_approx(1e-6).epsilon * 1.001
+    assert (
+        ZCDP(rho).to_approx(1e-6).epsilon
+        <= float(epsilon)
+        <= ZCDP(rho).to_approx(1e-6).epsilon * 1.001
+    )
     assert "rho = 0.123457," in str(ZCDP(0.12345678))
     assert "epsilon = 0.123457," in str(PureDP(0.12345601))
     assert "mu = 0.123457," in str(GaussianDP(0.12345601))
@@ -366,14 +483,26 @@ def test_costs_in_the_paragraph_are_rounded_up():
 
 def test_both_views_are_said_whatever_the_budget_was_given_in():
     for budget in (GaussianDP(1.0), ZCDP(0.5), PureDP(1.0), ApproxDP(4.8866, 1e-6)):
-        assert ": epsilon = 4.887 at delta = 1e-6 (mu = 1). " in guarantee(budget).summary()
+        assert (
+            ": epsilon = 4.887 at delta = 1e-6 (mu = 1). "
+            in guarantee(budget).summary()
+        )
         assert str(guarantee(budget)) == str(guarantee())
     # The delta that was asked for is the one at which epsilon is said.
-    assert ": epsilon = 4.378 at delta = 1e-5 (mu = 1). " in guarantee(ApproxDP(4.4, 1e-5)).summary()
+    assert (
+        ": epsilon = 4.378 at delta = 1e-5 (mu = 1). "
+        in guarantee(ApproxDP(4.4, 1e-5)).summary()
+    )
     assert guarantee(ApproxDP(4.4, 1e-5)).summary(delta=1e-6) == guarantee().summary()
     pure = guarantee(ZCDP(0.125), releases=(selection(1.0),)).summary()
-    assert ": epsilon = 1, pure DP (epsilon = 0.9985 at delta = 1e-6, mu = 0.6239). " in pure
-    assert ": epsilon = 1 at delta = 1e-6. " in guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).summary()
+    assert (
+        ": epsilon = 1, pure DP (epsilon = 0.9985 at delta = 1e-6, mu = 0.6239). "
+        in pure
+    )
+    assert (
+        ": epsilon = 1 at delta = 1e-6. "
+        in guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).summary()
+    )
 
 
 @pytest.mark.parametrize(
@@ -397,7 +526,10 @@ def test_fields_of_another_type_are_refused(damage):
         Guarantee.from_dict(fields)
 
 
-@pytest.mark.parametrize("fields", [{}, {"epsilon": 1.0, "rho": 1.0}, {"mu": 1.0, "rho": 0.5}, {"delta": 1e-5}])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"epsilon": 1.0, "rho": 1.0}, {"mu": 1.0, "rho": 0.5}, {"delta": 1e-5}],
+)
 def test_a_budget_needs_the_parameters_of_one_notion(fields):
     with pytest.raises(ValueError, match="no notion"):
         budget_from_dict(fields)
@@ -410,18 +542,27 @@ def test_an_inexact_accounting_is_named_first():
 
 def test_the_versions_behind_a_release_are_stated():
     versions = guarantee().software
-    assert {"dppl", "Python", "numpy", "scipy", "python-flint", "dp-accounting"} == set(versions)
+    assert {"dppl", "Python", "numpy", "scipy", "python-flint", "dp-accounting"} == set(
+        versions
+    )
     for name, version in versions.items():
         assert f"{name} {version}" in str(guarantee())
 
 
 def test_under_replace_one_the_secret_is_which_record_it_was():
     assert "whether one record was in" in str(guarantee())
-    assert "which of two choices for one record was in" in str(guarantee(adjacency="replace-one"))
+    assert "which of two choices for one record was in" in str(
+        guarantee(adjacency="replace-one")
+    )
 
 
 def test_a_notebook_shows_the_summary_and_the_numbers():
-    guarantee = MeanPrototypes(GaussianDP(1.0), classes=[0]).fit([[1.0, 0.0]], [0]).guarantee_
+    guarantee = (
+        MeanPrototypes(GaussianDP(1.0), classes=[0]).fit([[1.0, 0.0]], [0]).guarantee_
+    )
     shown = guarantee._repr_html_()
     assert guarantee.summary() in shown
-    assert all(f">{name}</th>" in shown and f">{value}</td>" in shown for name, value in table_of(guarantee))
+    assert all(
+        f">{name}</th>" in shown and f">{value}</td>" in shown
+        for name, value in table_of(guarantee)
+    )

@@ -21,14 +21,38 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl import LatticeOptions, PublicData
-from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
+from dppl.errors import (
+    BudgetError,
+    BudgetExceeded,
+    LedgerError,
+    ParameterError,
+    UnknownLabelError,
+)
 from dppl.kernel.mechanisms import ExponentialMechanism
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.kernel.privacy import ledger as ledger_module
-from dppl.kernel.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, search_epsilon_and_order, zcdp_within
-from dppl.kernel.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
+from dppl.kernel.privacy.accounting import (
+    cost_of_gaussian,
+    epsilon_of_zcdp,
+    search_epsilon_and_order,
+    zcdp_within,
+)
+from dppl.kernel.privacy.composition import (
+    Cost,
+    compose,
+    epsilon_at,
+    total_mu,
+    total_rho,
+)
 from dppl.kernel.privacy.guarantee import PERSON, Guarantee, Release
-from dppl.kernel.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, LedgerEntry, accounts
+from dppl.kernel.privacy.ledger import (
+    CHARGED,
+    RELEASED,
+    SCHEMA_VERSION,
+    Ledger,
+    LedgerEntry,
+    accounts,
+)
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from laws.ledgers import content_without_times
 
@@ -40,7 +64,15 @@ X_PUBLIC = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 def promise(*costs, adjacency="add-remove"):
     """Return a guarantee with releases of these costs."""
     releases = [
-        Release(mechanism="test", statistic="s", sensitivity=1.0, norm="L2", parameters={}, cost=cost) for cost in costs
+        Release(
+            mechanism="test",
+            statistic="s",
+            sensitivity=1.0,
+            norm="L2",
+            parameters={},
+            cost=cost,
+        )
+        for cost in costs
     ]
     return Guarantee(
         budget=ZCDP(1e9),
@@ -89,29 +121,47 @@ def ledger(file):
 
 def test_a_new_account_is_empty_and_opens_again(file):
     first = Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one")
-    assert (first.spent(), first.left(), first.releases()) == ({"rho": 0.0}, {"rho": 1.0}, [])
+    assert (first.spent(), first.left(), first.releases()) == (
+        {"rho": 0.0},
+        {"rho": 1.0},
+        [],
+    )
     first.charge(gaussian(0.25, adjacency="replace-one"))
     again = Ledger(str(file), "wards")
-    assert (again.budget, again.adjacency, again.spent()) == (ZCDP(1.0), "replace-one", {"rho": 0.25})
-    assert Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one").to_dict() == again.to_dict()
+    assert (again.budget, again.adjacency, again.spent()) == (
+        ZCDP(1.0),
+        "replace-one",
+        {"rho": 0.25},
+    )
+    assert (
+        Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one").to_dict()
+        == again.to_dict()
+    )
     assert [account.dataset for account in accounts(file)] == ["wards"]
 
 
-@pytest.mark.parametrize("budget", [ZCDP(2.0), ZCDP(0.5), PureDP(1.0), GaussianDP(1.0), ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize(
+    "budget", [ZCDP(2.0), ZCDP(0.5), PureDP(1.0), GaussianDP(1.0), ApproxDP(1.0, 1e-6)]
+)
 def test_the_budget_of_an_account_is_fixed(budget, file, ledger):
     with pytest.raises(ParameterError, match=r"has the budget ZCDP\(rho=1.0\)"):
         Ledger(file, "wards", budget)
     assert Ledger(file, "wards").budget == ZCDP(1.0)
 
 
-@pytest.mark.parametrize("budget", [ZCDP(0.1), PureDP(1 / 3), GaussianDP(0.7), ApproxDP(np.float64(0.7), 1e-300)])
+@pytest.mark.parametrize(
+    "budget",
+    [ZCDP(0.1), PureDP(1 / 3), GaussianDP(0.7), ApproxDP(np.float64(0.7), 1e-300)],
+)
 def test_every_notion_of_budget_comes_back_to_the_last_bit(budget, file):
     Ledger(file, "wards", budget)
     assert Ledger(file, "wards").budget == budget
 
 
 def test_the_relation_of_an_account_is_fixed(file, ledger):
-    with pytest.raises(ParameterError, match="has the adjacency 'add-remove' in this ledger"):
+    with pytest.raises(
+        ParameterError, match="has the adjacency 'add-remove' in this ledger"
+    ):
         Ledger(file, "wards", adjacency="replace-one")
     with pytest.raises(ParameterError, match="do not add"):
         ledger.charge(gaussian(0.1, adjacency="replace-one"))
@@ -123,8 +173,12 @@ def test_the_relation_of_an_account_is_fixed(file, ledger):
 def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
     of_persons = Ledger(file, "persons", ZCDP(1.0), unit="person")
     a_record = gaussian(0.1)
-    a_person, several = replace(a_record, unit=PERSON), replace(a_record, unit="a person with at most one record")
-    for account, wrong, right in ((of_persons, [a_record, several], [a_person]), (ledger, [a_person], [a_record])):
+    a_person = replace(a_record, unit=PERSON)
+    several = replace(a_record, unit="a person with at most one record")
+    for account, wrong, right in (
+        (of_persons, [a_record, several], [a_person]),
+        (ledger, [a_person], [a_record]),
+    ):
         for release in wrong:
             for use in (account.charge, account.check):
                 with pytest.raises(ParameterError, match="accounted by the"):
@@ -133,20 +187,37 @@ def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
         for release in right:
             account.charge(release)
     ledger.charge(several)  # as those of streams ever were
-    assert {account.dataset: account.unit for account in accounts(file)} == {"wards": "record", "persons": "person"}
-    assert (of_persons.to_dict()["unit"], Ledger(file, "persons").unit) == ("person", "person")
-    with pytest.raises(ParameterError, match="has the unit 'person' in this ledger; got 'record'"):
+    assert {account.dataset: account.unit for account in accounts(file)} == {
+        "wards": "record",
+        "persons": "person",
+    }
+    assert (of_persons.to_dict()["unit"], Ledger(file, "persons").unit) == (
+        "person",
+        "person",
+    )
+    with pytest.raises(
+        ParameterError, match="has the unit 'person' in this ledger; got 'record'"
+    ):
         Ledger(file, "persons", unit="record")
 
 
-ROUTES = [(GaussianDP(1.0), "gdp"), (ZCDP(1.0), "zcdp"), (PureDP(1.0), "pure"), (ApproxDP(1.0, 1e-6), "gdp")]
+ROUTES = [
+    (GaussianDP(1.0), "gdp"),
+    (ZCDP(1.0), "zcdp"),
+    (PureDP(1.0), "pure"),
+    (ApproxDP(1.0, 1e-6), "gdp"),
+]
 
 
 @pytest.mark.parametrize(("budget", "route"), ROUTES)
 def test_every_notion_has_its_way_of_adding_up(budget, route, file):
     account = Ledger(file, "wards", budget)
     assert account.accounting == account.to_dict()["accounting"] == route
-    assert Ledger(file, "wards").accounting == Ledger(file, "wards", budget, accounting=route).accounting == route
+    assert (
+        Ledger(file, "wards").accounting
+        == Ledger(file, "wards", budget, accounting=route).accounting
+        == route
+    )
     own = {route, "renyi"} if isinstance(budget, ApproxDP) else {route}
     for other in {"gdp", "zcdp", "renyi", "pure", "rdp"} - own:
         with pytest.raises(ParameterError, match="accounting must be one of"):
@@ -160,7 +231,10 @@ def test_how_an_account_adds_up_is_fixed(route, file):
     Ledger(file, "wards", ApproxDP(1.0, 1e-6), accounting=route)
     other = {"gdp": "renyi", "renyi": "gdp"}[route]
     for budget in (None, ApproxDP(1.0, 1e-6)):
-        with pytest.raises(ParameterError, match=f"has the accounting '{route}' in this ledger; got '{other}'"):
+        with pytest.raises(
+            ParameterError,
+            match=f"has the accounting '{route}' in this ledger; got '{other}'",
+        ):
             Ledger(file, "wards", budget, accounting=other)
         assert Ledger(file, "wards", budget).accounting == route
         assert Ledger(file, "wards", budget, accounting=route).accounting == route
@@ -168,7 +242,10 @@ def test_how_an_account_adds_up_is_fixed(route, file):
 
 
 def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledger):
-    with pytest.raises(ParameterError, match=r"ledger.db, which has wards; got 'ward'; .* Try dataset='wards'\.$"):
+    with pytest.raises(
+        ParameterError,
+        match=r"ledger.db, which has wards; got 'ward'; .* Try dataset='wards'\.$",
+    ):
         Ledger(file, "ward")
     assert [account.dataset for account in accounts(file)] == ["wards"]
 
@@ -197,7 +274,8 @@ def test_bad_arguments_make_no_file(arguments, file):
 
 
 def test_a_name_is_a_name_and_not_sql_or_a_url(tmp_path):
-    name, path = "'; drop table dppl_releases; --%s", tmp_path / "what?.db"
+    name = "'; drop table dppl_releases; --%s"
+    path = tmp_path / "what?.db"
     ledger = Ledger(path, "wards", ZCDP(1.0))
     ledger.charge(gaussian(0.5), estimator=name, parameters={name: name})
     assert path.exists()
@@ -208,7 +286,8 @@ def test_a_name_is_a_name_and_not_sql_or_a_url(tmp_path):
 
 
 def test_ten_tenths_fit_to_the_last_bit_and_nothing_more(ledger):
-    # Ten times the float 0.1 is a little more than 1, so the float below it is what fits ten times.
+    # Ten times the float 0.1 is a little more than 1, so the float below it is what
+    # fits ten times.
     tenth = np.nextafter(0.1, 0)
     assert 10 * Fraction(0.1) > 1 > 10 * Fraction(float(tenth))
     for _ in range(10):
@@ -255,9 +334,14 @@ def test_all_releases_of_a_guarantee_are_charged_and_its_budget_is_not(ledger):
 def test_a_pure_account_adds_epsilons_and_refuses_gaussian_noise(file):
     ledger = Ledger(file, "wards", PureDP(1.0))
     ledger.charge(pure(0.25))
-    ledger.charge(promise({"rho": 0.01, "epsilon": 0.125}, {"rho": 0.01, "epsilon": 0.125}))
+    ledger.charge(
+        promise({"rho": 0.01, "epsilon": 0.125}, {"rho": 0.01, "epsilon": 0.125})
+    )
     assert ledger.spent() == {"epsilon": 0.5}
-    for guarantee in (gaussian(1e-9), promise({"rho": 1e-9, "epsilon": 1e-9}, {"rho": 1e-9})):
+    for guarantee in (
+        gaussian(1e-9),
+        promise({"rho": 1e-9, "epsilon": 1e-9}, {"rho": 1e-9}),
+    ):
         with pytest.raises(BudgetExceeded, match="Gaussian"):
             ledger.charge(guarantee)
     with pytest.raises(BudgetExceeded):
@@ -283,7 +367,9 @@ def test_a_renyi_account_adds_in_zcdp_by_one_route(file):
     ledger.charge(gaussian(rho))
     costs.append(Cost(rho=rho))
     assert ledger.spent() == ZCDP(total_rho(costs)).to_approx(delta).to_dict()
-    assert Fraction(ledger.left()["epsilon"]) <= Fraction(4.5) - Fraction(ledger.spent()["epsilon"])
+    assert Fraction(ledger.left()["epsilon"]) <= Fraction(4.5) - Fraction(
+        ledger.spent()["epsilon"]
+    )
     assert ledger.left()["epsilon"] == pytest.approx(4.5 - ledger.spent()["epsilon"])
     with pytest.raises(BudgetExceeded):
         ledger.charge(gaussian(0.5))
@@ -300,7 +386,10 @@ def test_squares_of_mu_fill_an_account_to_the_last_bit(file):
     assert (ledger.spent(), ledger.left()) == ({"mu": 3.0}, {"mu": 4.0})
     with pytest.raises(BudgetExceeded) as caught:
         ledger.charge(noise(4.5))
-    assert "needs mu = 4.5 of data set 'wards', which has 4 left of 5. Nothing was drawn" in str(caught.value)
+    assert (
+        "needs mu = 4.5 of data set 'wards', which has 4 left of 5. Nothing was drawn"
+        in str(caught.value)
+    )
     with pytest.raises(BudgetExceeded):
         ledger.charge(noise(math.nextafter(4.0, 5.0)))
     ledger.charge(noise(4.0))
@@ -308,7 +397,10 @@ def test_squares_of_mu_fill_an_account_to_the_last_bit(file):
     for mu in (5e-154, 1e-100, 1e-9):
         with pytest.raises(BudgetExceeded):
             ledger.charge(noise(mu))
-    assert [release["cost"] for release in ledger.releases()] == [{"mu": 3.0, "rho": 4.5}, {"mu": 4.0, "rho": 8.0}]
+    assert [release["cost"] for release in ledger.releases()] == [
+        {"mu": 3.0, "rho": 4.5},
+        {"mu": 4.0, "rho": 8.0},
+    ]
 
 
 def test_what_is_left_is_the_root_of_the_squares_rounded_down(file):
@@ -334,11 +426,18 @@ def test_fits_are_charged_in_gaussian_dp(file):
         assert ledger.releases()[-1]["cost"] == model.guarantee_.releases[0].cost
         assert mu * (1 - 1e-15) < ledger.releases()[-1]["cost"]["mu"] <= mu
     assert ledger.spent()["mu"] == pytest.approx(math.hypot(0.6, 0.75), rel=1e-14)
-    # Every notion of budget fits, as long as its noise has a mu; a selection has one too.
+    # Every notion of budget fits, as long as its noise has a mu; a selection has one
+    # too.
     mean(0.001).fit(X, Y, ledger=ledger)
-    dppl.PublicPrototypes(PureDP(0.1), classes=["a", "b"], public=PublicData(X_PUBLIC)).fit(X, Y, ledger=ledger)
+    dppl.PublicPrototypes(
+        PureDP(0.1), classes=["a", "b"], public=PublicData(X_PUBLIC)
+    ).fit(X, Y, ledger=ledger)
     squared = sum(Fraction(release["cost"]["mu"]) ** 2 for release in ledger.releases())
-    assert Fraction(math.nextafter(ledger.spent()["mu"], 0)) ** 2 < squared <= Fraction(ledger.spent()["mu"]) ** 2
+    assert (
+        Fraction(math.nextafter(ledger.spent()["mu"], 0)) ** 2
+        < squared
+        <= Fraction(ledger.spent()["mu"]) ** 2
+    )
     with pytest.raises(BudgetExceeded):
         mean(GaussianDP(0.4)).fit(X, Y, ledger=ledger)
     assert len(ledger.releases()) == 4
@@ -346,7 +445,9 @@ def test_fits_are_charged_in_gaussian_dp(file):
 
 def test_an_account_in_gaussian_dp_takes_more_fits_than_one_in_zcdp(tmp_path):
     """As many as the exact totals allow: the sum of squares against the mu that converts, or of rho against the rho."""
-    budget, taken, spent = ApproxDP(2.0, 1e-6), {}, {}
+    budget = ApproxDP(2.0, 1e-6)
+    taken = {}
+    spent = {}
     for route in ("gdp", "renyi"):
         ledger = Ledger(tmp_path / f"{route}.db", "wards", budget, accounting=route)
         for _ in range(25):
@@ -355,7 +456,9 @@ def test_an_account_in_gaussian_dp_takes_more_fits_than_one_in_zcdp(tmp_path):
         taken[route], spent[route] = len(ledger.releases()), ledger.spent()["epsilon"]
         cost = Cost.from_dict(ledger.releases()[0]["cost"])
     assert taken == {
-        "gdp": math.floor(Fraction(gaussian_mu_within(2.0, 1e-6)) ** 2 / Fraction(cost.mu) ** 2),
+        "gdp": math.floor(
+            Fraction(gaussian_mu_within(2.0, 1e-6)) ** 2 / Fraction(cost.mu) ** 2
+        ),
         "renyi": math.floor(Fraction(zcdp_within(2.0, 1e-6)) / cost.exact_rho),
     }
     assert taken == {"gdp": 20, "renyi": 17}
@@ -369,10 +472,13 @@ def test_an_account_in_gaussian_dp_takes_more_fits_than_one_in_zcdp(tmp_path):
 def test_selections_in_gaussian_dp_are_added_by_one_route_too(tmp_path):
     """Though another route proves less for them: a sum of zCDP costs, which an account can have from the start."""
     selection = ExponentialMechanism(epsilon=0.5, sensitivity=1).describe("rows")
-    guarantee, spent = replace(noise(1.0), releases=(selection,)), {}
+    guarantee = replace(noise(1.0), releases=(selection,))
+    spent = {}
     costs = [Cost.from_dict(selection.cost)] * 10
     for route in ("gdp", "renyi"):
-        ledger = Ledger(tmp_path / f"{route}.db", "wards", ApproxDP(9.0, 1e-6), accounting=route)
+        ledger = Ledger(
+            tmp_path / f"{route}.db", "wards", ApproxDP(9.0, 1e-6), accounting=route
+        )
         for _ in costs:
             ledger.charge(guarantee)
         spent[route] = ledger.spent()["epsilon"]
@@ -392,7 +498,9 @@ def test_the_noise_that_an_approximate_budget_buys_fills_an_account_of_it(file):
         ledger.charge(noise(1e-3))
     # By zCDP the same noise would not be covered.
     other = Ledger(file, "trial", budget, accounting="renyi")
-    with pytest.raises(BudgetExceeded, match=r"needs epsilon = 2\.1\d+ .* has 2 left of 2"):
+    with pytest.raises(
+        BudgetExceeded, match=r"needs epsilon = 2\.1\d+ .* has 2 left of 2"
+    ):
         dppl.MeanPrototypes(budget, classes=["a", "b"]).fit(X, Y, ledger=other)
 
 
@@ -407,10 +515,15 @@ def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
     assert ledger.to_dict() == before
 
 
-@pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)])
+@pytest.mark.parametrize(
+    "budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)]
+)
 def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, file):
     ledger = Ledger(file, "wards", budget)
-    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting 'renyi'"):
+    with pytest.raises(
+        BudgetExceeded,
+        match=rf"has the accounting '{ledger.accounting}'.*accounting 'renyi'",
+    ):
         ledger.charge(searched())
     with pytest.raises(BudgetExceeded):
         ledger.check(searched())
@@ -427,15 +540,23 @@ def test_fits_and_searches_after_a_first_search_are_added_at_its_order(file):
     account.charge(searched())
     costs = [Cost.from_dict(release["cost"]) for release in account.releases()]
     order = search_epsilon_and_order(costs[0].rho, costs[0].mean_runs, 1e-6)[1]
-    assert account.spent()["epsilon"] == pytest.approx(epsilon_at(costs, 1e-6, order), rel=1e-12)
+    assert account.spent()["epsilon"] == pytest.approx(
+        epsilon_at(costs, 1e-6, order), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
 def test_a_release_without_mu_is_refused_where_mu_is_added(budget, file):
     """One such release among others is one too many."""
     ledger = Ledger(file, "wards", budget)
-    for guarantee in (gaussian(1e-9), pure(1e-9), promise({"rho": 0.5, "mu": 1.0}, {"rho": 1e-9})):
-        with pytest.raises(BudgetExceeded, match="states no cost; charge it to an account in zCDP"):
+    for guarantee in (
+        gaussian(1e-9),
+        pure(1e-9),
+        promise({"rho": 0.5, "mu": 1.0}, {"rho": 1e-9}),
+    ):
+        with pytest.raises(
+            BudgetExceeded, match="states no cost; charge it to an account in zCDP"
+        ):
             ledger.charge(guarantee)
     assert ledger.releases() == []
     ledger.charge(noise(1.0))
@@ -497,7 +618,8 @@ def test_parts_of_one_name_add_and_of_different_names_do_not(ledger):
 
 @pytest.mark.parametrize("partition", [5, "", "a" * 256, b"a", "\udc80"])
 def test_a_part_needs_a_real_name(partition, ledger):
-    # SQLite gives the number 5 back as "5", which would be another part: the total would be found too late.
+    # SQLite gives the number 5 back as "5", which would be another part: the total
+    # would be found too late.
     with pytest.raises(ParameterError, match="partition"):
         ledger.charge(gaussian(0.75), partition=partition)
     assert ledger.releases() == []
@@ -513,7 +635,10 @@ def test_two_data_sets_in_one_file_share_nothing(file, ledger):
 
 
 CHARGES = st.lists(
-    st.tuples(st.sampled_from([None, "p", "q", "r"]), st.floats(1e-3, 0.7) | st.sampled_from([0.1, 0.2, 0.3])),
+    st.tuples(
+        st.sampled_from([None, "p", "q", "r"]),
+        st.floats(1e-3, 0.7) | st.sampled_from([0.1, 0.2, 0.3]),
+    ),
     min_size=1,
     max_size=12,
 )
@@ -522,13 +647,18 @@ CHARGES = st.lists(
 def exact_total(charges):
     shared = sum((Fraction(rho) for part, rho in charges if part is None), Fraction(0))
     parts = {part for part, _ in charges} - {None}
-    return shared + max((sum(Fraction(rho) for p, rho in charges if p == part) for part in parts), default=Fraction(0))
+    return shared + max(
+        (sum(Fraction(rho) for p, rho in charges if p == part) for part in parts),
+        default=Fraction(0),
+    )
 
 
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(CHARGES, st.sampled_from([GaussianDP(1.0), ApproxDP(4.0, 1e-6)]))
-def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_without_need(charges, budget):
+def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_without_need(
+    charges, budget
+):
     """Against the largest mu that the account's budget allows, with sums of squares as exact fractions."""
     allowed = Fraction(budget.gaussian_allowance().mu) ** 2
     with tempfile.TemporaryDirectory() as folder:
@@ -544,17 +674,28 @@ def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_wi
             else:
                 assert fits
                 taken.append((part, Fraction(mu) ** 2))
-        assert [(r["partition"], Fraction(r["cost"]["mu"]) ** 2) for r in ledger.releases()] == taken
+        assert [
+            (r["partition"], Fraction(r["cost"]["mu"]) ** 2) for r in ledger.releases()
+        ] == taken
         (name, budgeted), *_ = budget.to_dict().items()
-        spent, left = ledger.spent()[name], ledger.left()[name]
+        spent = ledger.spent()[name]
+        left = ledger.left()[name]
         if name == "mu":
             assert exact_total(taken) <= Fraction(spent) ** 2 <= 1
             assert Fraction(left) ** 2 + Fraction(spent) ** 2 <= 1
         else:
             assert spent <= budgeted
             used = exact_total(taken)
-            assert used + Fraction(gaussian_mu_within(left, 1e-6)) ** 2 <= allowed if left else True
-            assert used + Fraction(gaussian_mu_within(left * (1 + 1e-9) + 1e-12, 1e-6)) ** 2 > allowed
+            assert (
+                used + Fraction(gaussian_mu_within(left, 1e-6)) ** 2 <= allowed
+                if left
+                else True
+            )
+            assert (
+                used
+                + Fraction(gaussian_mu_within(left * (1 + 1e-9) + 1e-12, 1e-6)) ** 2
+                > allowed
+            )
 
 
 @pytest.mark.slow
@@ -582,11 +723,20 @@ def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(char
 
 
 def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path):
-    model = mean(0.25, lattice=LatticeOptions(pool=2)).fit(X, Y, ledger=ledger, partition="north")
+    model = mean(0.25, lattice=LatticeOptions(pool=2)).fit(
+        X, Y, ledger=ledger, partition="north"
+    )
     model.save(tmp_path / "m.safetensors")
     (release,) = ledger.releases()
-    assert release["model_sha256"] == hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
-    assert (release["status"], release["estimator"], release["partition"]) == (RELEASED, "MeanPrototypes", "north")
+    assert (
+        release["model_sha256"]
+        == hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
+    )
+    assert (release["status"], release["estimator"], release["partition"]) == (
+        RELEASED,
+        "MeanPrototypes",
+        "north",
+    )
     assert release["cost"] == model.guarantee_.releases[0].cost
     assert release["mechanism"] == model.guarantee_.releases[0].mechanism
     assert release["dppl_version"] == dppl.__version__
@@ -609,7 +759,9 @@ def test_without_a_ledger_nothing_is_charged_and_a_partition_is_refused(ledger):
 
 def test_a_refit_pays_again(ledger):
     estimator = mean(0.25)
-    numbers = {estimator.fit(X, Y, ledger=ledger).guarantee_.ledger_entry for _ in range(3)}
+    numbers = {
+        estimator.fit(X, Y, ledger=ledger).guarantee_.ledger_entry for _ in range(3)
+    }
     assert len(numbers) == len(ledger.releases()) == 3
 
 
@@ -624,7 +776,11 @@ def one_line(caught):
 
 
 @pytest.mark.parametrize(
-    "content", [b"no database at all, only text that is long enough" * 50, b"SQLite format 3\0" * 99]
+    "content",
+    [
+        b"no database at all, only text that is long enough" * 50,
+        b"SQLite format 3\0" * 99,
+    ],
 )
 def test_a_file_of_other_bytes_is_refused_and_kept(content, file):
     file.write_bytes(content)
@@ -663,8 +819,15 @@ def test_a_ledger_of_another_schema_is_left_alone(file, ledger, version):
         connection.execute(f"UPDATE dppl_schema SET version = {version}")
     connection.close()
     before = file.read_bytes()
-    for use in (lambda: Ledger(file, "wards"), lambda: Ledger(file, "new", ZCDP(1.0)), lambda: accounts(file)):
-        with pytest.raises(LedgerError, match=f"schema {version}; this version of dppl reads schema {SCHEMA_VERSION}"):
+    for use in (
+        lambda: Ledger(file, "wards"),
+        lambda: Ledger(file, "new", ZCDP(1.0)),
+        lambda: accounts(file),
+    ):
+        with pytest.raises(
+            LedgerError,
+            match=f"schema {version}; this version of dppl reads schema {SCHEMA_VERSION}",
+        ):
             use()
     assert file.read_bytes() == before
 
@@ -708,7 +871,11 @@ def test_a_ledger_that_vanished_pays_for_nothing(file, ledger):
 def test_an_account_that_vanished_pays_for_nothing_and_says_so(file, ledger):
     with contextlib.closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("DELETE FROM dppl_datasets")
-    for ask in (lambda: mean(0.25).fit(X, Y, ledger=ledger), lambda: ledger.check(gaussian(0.25)), ledger.spent):
+    for ask in (
+        lambda: mean(0.25).fit(X, Y, ledger=ledger),
+        lambda: ledger.check(gaussian(0.25)),
+        ledger.spent,
+    ):
         with pytest.raises(LedgerError, match="has no data set 'wards' any more"):
             ask()
     with contextlib.closing(sqlite3.connect(file)) as connection:
@@ -735,7 +902,11 @@ def test_a_place_where_nothing_can_be_kept_is_refused(url, words):
 
 
 def test_databases_whose_locks_are_untried_are_refused(monkeypatch):
-    monkeypatch.setattr(sa, "create_engine", lambda *_, **__: sa.create_mock_engine("mysql://", lambda *_: None))
+    monkeypatch.setattr(
+        sa,
+        "create_engine",
+        lambda *_, **__: sa.create_mock_engine("mysql://", lambda *_: None),
+    )
     monkeypatch.setitem(sys.modules, "MySQLdb", None)
     with pytest.raises(LedgerError):
         Ledger("mysql://host/db", "wards", ZCDP(1.0))
@@ -758,7 +929,9 @@ def test_looking_makes_no_file(prefix, file):
 def test_postgresql_without_its_driver_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for url in ("postgresql+psycopg://host/db", "postgresql://host/db"):
-        with pytest.raises(LedgerError, match=r"pip install -e '\.\[postgresql\]'") as caught:
+        with pytest.raises(
+            LedgerError, match=r"pip install -e '\.\[postgresql\]'"
+        ) as caught:
             Ledger(url, "wards", ZCDP(1.0))
         assert "psycopg" in one_line(caught)
 
@@ -774,7 +947,9 @@ def race(ledgers, monkeypatch):
 
     def paid(connection, dataset):
         rows = whole(connection, dataset)
-        with contextlib.suppress(threading.BrokenBarrierError):  # the other cannot read yet: the lock at work
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # the other cannot read yet: the lock at work
             both_have_read.wait(timeout=1)
         return rows
 
@@ -803,15 +978,24 @@ def test_of_two_charges_at_once_one_is_refused(file, monkeypatch):
 
 def test_without_the_lock_the_same_two_overspend(file, monkeypatch):
     ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
-    monkeypatch.setitem(ledger_module._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
+    monkeypatch.setitem(
+        ledger_module._BEGIN, "sqlite", ()
+    )  # the planted fault: each statement by itself
     assert race(ledgers, monkeypatch) == (["charged", "charged"], 1.5)
 
 
 def test_a_guarantee_can_be_charged_without_a_fit(ledger):
-    entry = ledger.charge(replace(gaussian(0.5), unit="one patient"), estimator="mine", parameters={"b": 1, "a": None})
+    entry = ledger.charge(
+        replace(gaussian(0.5), unit="one patient"),
+        estimator="mine",
+        parameters={"b": 1, "a": None},
+    )
     (release,) = ledger.releases()
     assert (release["status"], release["number"]) == (CHARGED, entry.number)
-    assert (release["estimator"], release["parameters"]) == ("mine", {"a": None, "b": 1})
+    assert (release["estimator"], release["parameters"]) == (
+        "mine",
+        {"a": None, "b": 1},
+    )
     ledger.finish(entry)
     assert ledger.releases()[0]["status"] == RELEASED
     assert ledger.releases()[0]["model_sha256"] is None
@@ -821,16 +1005,24 @@ def test_a_guarantee_can_be_charged_without_a_fit(ledger):
 def test_a_step_of_a_training_begins_once(file, ledger):
     entry = ledger.charge(gaussian(0.5), stepwise=True)
     assert ledger.steps_begun(entry) == 0
-    for step in (0, 1, 4):  # a run that was killed between its file and the ledger has lost steps
+    for step in (
+        0,
+        1,
+        4,
+    ):  # a run that was killed between its file and the ledger has lost steps
         ledger.begin_step(entry, step)
         assert ledger.steps_begun(entry) == step + 1
         for again in (step, step - 1, 0):
-            with pytest.raises(LedgerError, match=f"step {again + 1} of the training .* begun before"):
+            with pytest.raises(
+                LedgerError, match=f"step {again + 1} of the training .* begun before"
+            ):
                 Ledger(file, "wards").begin_step(entry, again)
     assert ledger.steps_begun(entry) == 5
 
 
-def test_a_training_of_a_name_is_charged_once_whoever_asks_and_however_often(tmp_path, file, ledger):
+def test_a_training_of_a_name_is_charged_once_whoever_asks_and_however_often(
+    tmp_path, file, ledger
+):
     entries = []
 
     def work():
@@ -866,7 +1058,13 @@ def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
     assert other.steps_begun(one) is None
     strangers = [other.charge(gaussian(0.1), stepwise=True) for _ in range(2)]
     assert strangers[1].number == one.number
-    unpaid = [plain, *strangers, replace(one, number=plain.number), replace(one, dataset="beds"), replace(one, run="")]
+    unpaid = [
+        plain,
+        *strangers,
+        replace(one, number=plain.number),
+        replace(one, dataset="beds"),
+        replace(one, run=""),
+    ]
     for entry in unpaid:
         assert ledger.steps_begun(entry) is None
         with pytest.raises(LedgerError, match="does not hold the charge"):
@@ -875,7 +1073,8 @@ def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
 
 
 def test_of_threads_that_begin_one_step_one_does(file, ledger):
-    entry, begun = ledger.charge(gaussian(0.5), stepwise=True), []
+    entry = ledger.charge(gaussian(0.5), stepwise=True)
+    begun = []
 
     def work():
         for step in range(10):
@@ -893,7 +1092,9 @@ def test_of_threads_that_begin_one_step_one_does(file, ledger):
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
-    dppl.MeanPrototypes(ZCDP(0.1), [0, 1], random_state=seed).fit(np.eye(2), [0, 1], ledger=ledger)
+    dppl.MeanPrototypes(ZCDP(0.1), [0, 1], random_state=seed).fit(
+        np.eye(2), [0, 1], ledger=ledger
+    )
     parameters = ledger.releases()[-1]["parameters"]
     assert parameters.get("fit_for_release", True) == (seed is None)
     assert "exact" not in parameters
@@ -902,7 +1103,20 @@ def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
 
 @pytest.mark.parametrize(
     "name",
-    ["north ", " north", "no  rth", "Z\u00fcrich", "n\u043erth", "a\nb", "a\tb", "<a>", "a/b", "", "a" * 256, 3],
+    [
+        "north ",
+        " north",
+        "no  rth",
+        "Z\u00fcrich",
+        "n\u043erth",
+        "a\nb",
+        "a\tb",
+        "<a>",
+        "a/b",
+        "",
+        "a" * 256,
+        3,
+    ],
     ids=ascii,
 )
 def test_names_of_other_characters_are_refused(name, ledger, file):
@@ -912,7 +1126,8 @@ def test_names_of_other_characters_are_refused(name, ledger, file):
         lambda: ledger.check(gaussian(0.1), partition=name),
     ):
         with pytest.raises(
-            ParameterError, match=r"must be a name of 1 to 255 ASCII letters, digits, .* got "
+            ParameterError,
+            match=r"must be a name of 1 to 255 ASCII letters, digits, .* got ",
         ) as caught:
             ask()
         assert str(caught.value).endswith(f"got {name!a}.")
@@ -920,16 +1135,25 @@ def test_names_of_other_characters_are_refused(name, ledger, file):
     assert [account.dataset for account in accounts(file)] == ["wards"]
 
 
-@pytest.mark.parametrize("name", ["data North 1", "Data north l", "Data north I", "Data n0rth 1"])
-def test_a_name_that_looks_like_one_in_use_opens_no_second_account_and_no_second_part(file, name):
+@pytest.mark.parametrize(
+    "name", ["data North 1", "Data north l", "Data north I", "Data n0rth 1"]
+)
+def test_a_name_that_looks_like_one_in_use_opens_no_second_account_and_no_second_part(
+    file, name
+):
     first = Ledger(file, "Data north 1", ZCDP(1.0))
     for budget in (ZCDP(1.0), None):
-        with pytest.raises(ParameterError, match=f"dataset must not look like a name .* got '{name}'.* 'Data north 1'"):
+        with pytest.raises(
+            ParameterError,
+            match=f"dataset must not look like a name .* got '{name}'.* 'Data north 1'",
+        ):
             Ledger(file, name, budget)
     first.charge(gaussian(0.75), partition="Data north 1")
     first.charge(gaussian(0.25), partition="south")
     for ask in (first.charge, first.check):
-        with pytest.raises(ParameterError, match="partition must not look like a name that is in use"):
+        with pytest.raises(
+            ParameterError, match="partition must not look like a name that is in use"
+        ):
             ask(gaussian(0.75), partition=name)
     assert first.spent() == {"rho": 0.75}
     first.charge(gaussian(0.25), partition="Data north 1")
@@ -937,7 +1161,16 @@ def test_a_name_that_looks_like_one_in_use_opens_no_second_account_and_no_second
 
 
 def test_names_that_only_resemble_each_other_are_all_taken(file):
-    names = ["north", "nord", "ward 1", "ward 2", "ward.1", "ward-1", "ward_1", "a" * 255]
+    names = [
+        "north",
+        "nord",
+        "ward 1",
+        "ward 2",
+        "ward.1",
+        "ward-1",
+        "ward_1",
+        "a" * 255,
+    ]
     for name in names:
         Ledger(file, name, ZCDP(1.0))
     assert [account.dataset for account in accounts(file)] == names
@@ -949,7 +1182,9 @@ def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
     assert caught.value.__notes__ == ["The ledger keeps the charge: wards, release 1."]
     (release,) = mean(0.25).plan(2).guarantee.releases
     assert ledger.spent() == {"rho": release.cost["rho"]}
-    assert 0.25 * (1 - 1e-15) < release.cost["rho"] <= 0.25  # the root of 2·rho, which sets the noise, is rounded down
+    assert (
+        0.25 * (1 - 1e-15) < release.cost["rho"] <= 0.25
+    )  # the root of 2·rho, which sets the noise, is rounded down
     with pytest.raises(BudgetExceeded) as caught:
         mean(0.8).fit(np.eye(2), ["a", "b"], ledger=ledger)
     assert not hasattr(caught.value, "__notes__")

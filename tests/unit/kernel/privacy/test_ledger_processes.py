@@ -25,11 +25,14 @@ from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
-PROCESSES, KILLED, AT_ONCE = 80, 16, 8
+PROCESSES = 80
+KILLED = 16
+AT_ONCE = 8
 
-# Forks a child for each fit, so that everything is imported once. Half of the victims are killed by us after a random
-# time, which hits the inside of SQLite too; half kill themselves at a random call of their Python code, which does not
-# depend on how fast the machine is.
+# Forks a child for each fit, so that everything is imported once. Half of the victims
+# are killed by us after a random time, which hits the inside of SQLite too; half kill
+# themselves at a random call of their Python code, which does not depend on how fast
+# the machine is.
 CHILDREN = """
 import json, os, random, signal, sys, time
 import numpy as np
@@ -124,9 +127,22 @@ print(json.dumps({"codes": codes, "rhos": rhos, **outcome, "seconds": seconds}))
 def fit_in_many_processes(url, folder):
     """Run the children; return what became of each and what it wanted to spend."""
     # Forking is what this test wants; from 3.12 on Python warns of it.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CHILDREN, url, *map(str, (PROCESSES, KILLED))]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        CHILDREN,
+        url,
+        *map(str, (PROCESSES, KILLED)),
+    ]
     done = subprocess.run(
-        [*command, str(AT_ONCE)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        [*command, str(AT_ONCE)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     outcome = json.loads(done.stdout)
@@ -136,35 +152,57 @@ def fit_in_many_processes(url, folder):
 
 def check_the_books(url, folder, outcome):
     """Compare the ledger with the model files that exist; return the numbers of released, killed, refused."""
-    codes, rhos = outcome["codes"], outcome["rhos"]
-    of_code = {code: {i for i, c in codes.items() if c == code} for code in (0, 3, -signal.SIGKILL)}
+    codes = outcome["codes"]
+    rhos = outcome["rhos"]
+    of_code = {
+        code: {i for i, c in codes.items() if c == code}
+        for code in (0, 3, -signal.SIGKILL)
+    }
     finished, refused, killed = of_code.values()
     assert len(codes) == len(finished) + len(refused) + len(killed) == PROCESSES
     assert killed <= {*outcome["certain"], *outcome["by_time"]}
-    # A late one may be refused before it comes to the place where it would die, but none of them finishes.
+    # A late one may be refused before it comes to the place where it would die, but
+    # none of them finishes.
     assert not set(outcome["certain"]) & finished
 
     ledger = Ledger(url, "wards")
     releases = ledger.releases()
-    child_of = {rho: i for i, rho in enumerate(rhos)}  # random numbers: no two are equal
-    booked = {child_of[release["parameters"]["budget"]["rho"]]: release for release in releases}
+    child_of = {
+        rho: i for i, rho in enumerate(rhos)
+    }  # random numbers: no two are equal
+    booked = {
+        child_of[release["parameters"]["budget"]["rho"]]: release
+        for release in releases
+    }
     assert len(booked) == len(releases)
-    files = {int(path.stem.removeprefix("wards-")): path for path in Path(folder).glob("wards-*")}
+    files = {
+        int(path.stem.removeprefix("wards-")): path
+        for path in Path(folder).glob("wards-*")
+    }
 
-    total = sum((Cost.from_dict(release["cost"]).exact_rho for release in releases), Fraction(0))
+    total = sum(
+        (Cost.from_dict(release["cost"]).exact_rho for release in releases), Fraction(0)
+    )
     spent = ledger.spent()["rho"]
     assert total <= Fraction(spent) <= ledger.budget.rho  # never overspent
     models = {i: dppl.load(path) for i, path in files.items()}
     costs = {i: model.guarantee_.releases[0].cost for i, model in models.items()}
-    assert sum(Cost.from_dict(cost).exact_rho for cost in costs.values()) <= total  # never under-counted
+    assert (
+        sum(Cost.from_dict(cost).exact_rho for cost in costs.values()) <= total
+    )  # never under-counted
 
-    # Every model is on record, with its hash; every record of a whole fit has its model.
+    # Every model is on record, with its hash; every record of a whole fit has its
+    # model.
     assert finished <= set(files) <= finished | killed
     assert set(files) <= set(booked) <= finished | killed
     for i, path in files.items():
-        assert models[i].guarantee_.ledger_entry == f"wards, release {booked[i]['number']}"
+        assert (
+            models[i].guarantee_.ledger_entry == f"wards, release {booked[i]['number']}"
+        )
         assert booked[i]["status"] == RELEASED
-        assert booked[i]["model_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert (
+            booked[i]["model_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        )
         assert costs[i] == booked[i]["cost"]
     for release in releases:
         assert release["status"] in (RELEASED, CHARGED)
@@ -174,14 +212,20 @@ def check_the_books(url, folder, outcome):
     assert not refused & (set(files) | set(booked))
     for i in refused:
         assert spent + rhos[i] > ledger.budget.rho
-    # Whoever is killed between the first byte of a file and its name leaves a part, and nobody else does.
+    # Whoever is killed between the first byte of a file and its name leaves a part, and
+    # nobody else does.
     for i in killed:
         remove_parts(Path(folder) / f"wards-{i}.safetensors")
     assert list(Path(folder).glob("*.part")) == []
     unfinished = sum(release["status"] == CHARGED for release in releases)
     assert refused  # or the limit was never met
     assert unfinished  # or nobody died between charge and release
-    return {"released": len(finished), "killed": len(killed), "refused": len(refused), "unfinished": unfinished}
+    return {
+        "released": len(finished),
+        "killed": len(killed),
+        "refused": len(refused),
+        "unfinished": unfinished,
+    }
 
 
 def report(outcome, numbers, record_property):
@@ -189,7 +233,9 @@ def report(outcome, numbers, record_property):
     print(f"{PROCESSES} processes: {numbers}, {outcome['seconds']:.1f} s")
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the children are forked")
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="the children are forked"
+)
 
 
 @pytest.mark.slow
@@ -201,8 +247,13 @@ def test_many_processes_on_one_file(tmp_path, record_property):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     report(outcome, check_the_books(file, tmp_path, outcome), record_property)
 
-    # The negative control of the books: they must not balance for a ledger that forgets, doubles or overspends.
-    paid = next(release for release in Ledger(file, "wards").releases() if release["status"] == RELEASED)
+    # The negative control of the books: they must not balance for a ledger that
+    # forgets, doubles or overspends.
+    paid = next(
+        release
+        for release in Ledger(file, "wards").releases()
+        if release["status"] == RELEASED
+    )
     for fault in (
         f"DELETE FROM dppl_releases WHERE id = {paid['number']}",
         f"UPDATE dppl_releases SET model_sha256 = '{'0' * 64}' WHERE model_sha256 IS NOT NULL",
@@ -239,14 +290,33 @@ def unprivileged():
 def server(*settings):
     """Start a PostgreSQL server that only this machine's users of a private folder reach; yield its URL."""
     start, owner = unprivileged()
-    folder = tempfile.mkdtemp(prefix="dppl-pg-", dir="/tmp")  # the path of a socket must be short
+    folder = tempfile.mkdtemp(
+        prefix="dppl-pg-", dir="/tmp"
+    )  # the path of a socket must be short
     if owner is not None:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     data = f"{folder}/data"
     environment = {**os.environ, "HOME": folder, "LC_ALL": "C"}
     try:
-        init = [*start, "initdb", "-D", data, "-U", "dppl", "--auth=trust", "--no-sync", "--encoding=UTF8"]
-        subprocess.run(init, check=True, capture_output=True, cwd=folder, env=environment, timeout=120)
+        init = [
+            *start,
+            "initdb",
+            "-D",
+            data,
+            "-U",
+            "dppl",
+            "--auth=trust",
+            "--no-sync",
+            "--encoding=UTF8",
+        ]
+        subprocess.run(
+            init,
+            check=True,
+            capture_output=True,
+            cwd=folder,
+            env=environment,
+            timeout=120,
+        )
         command = [
             *start,
             "postgres",
@@ -261,7 +331,9 @@ def server(*settings):
         ]
         command += [part for setting in settings for part in ("-c", setting)]
         with open(f"{folder}/log", "wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=folder, env=environment
+            )
         try:
             url = f"postgresql+psycopg://dppl@/postgres?host={folder}"
             deadline = time.monotonic() + 60
@@ -302,7 +374,9 @@ def test_many_processes_on_postgresql(tmp_path, record_property, monkeypatch):
     if not has_postgresql():
         assert_the_error_of_a_missing_database(monkeypatch)
         return
-    with server("default_transaction_isolation=repeatable read", "synchronous_commit=off") as url:
+    with server(
+        "default_transaction_isolation=repeatable read", "synchronous_commit=off"
+    ) as url:
         outcome = fit_in_many_processes(url, tmp_path)
         report(outcome, check_the_books(url, tmp_path, outcome), record_property)
 
@@ -316,7 +390,10 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         # Many first visitors at once: one makes the tables, all find them.
         outcomes = at_once(8, lambda i: Ledger(url, f"first-{i % 2}", ZCDP(1.0)).budget)
         assert outcomes == [ZCDP(1.0)] * 8
-        assert sorted(account.dataset for account in accounts(url)) == ["first-0", "first-1"]
+        assert sorted(account.dataset for account in accounts(url)) == [
+            "first-0",
+            "first-1",
+        ]
 
         for round_ in range(3):
             ledger = Ledger(url, f"race-{round_}", ZCDP(1.0))
@@ -328,7 +405,10 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
             fit_with(ledger, 0.5)
         assert ledger.to_dict() == before
         model = fit_with(ledger, 0.125)
-        assert ledger.releases()[-1]["model_sha256"] == hashlib.sha256(model.to_bytes()).hexdigest()
+        assert (
+            ledger.releases()[-1]["model_sha256"]
+            == hashlib.sha256(model.to_bytes()).hexdigest()
+        )
 
         entry = ledger.charge(model.guarantee_, stepwise=True)
         ledger.begin_step(entry, 1)
@@ -337,13 +417,19 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         assert ledger.steps_begun(entry) == 2
 
         # The negative control: without the lock the same race overspends.
-        monkeypatch.setitem(ledger_module._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
+        monkeypatch.setitem(
+            ledger_module._BEGIN,
+            "postgresql",
+            ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",),
+        )
         ledger = Ledger(url, "no lock", ZCDP(1.0))
         assert race(ledger, monkeypatch) == ["charged", "charged"]
         assert 1.4 < ledger.spent()["rho"] <= 1.5
 
         # Nor does a lock that is held for ever stop everything for ever.
-        short = [statement.replace("'120s'", "'100ms'") for statement in BEGIN_POSTGRESQL]
+        short = [
+            statement.replace("'120s'", "'100ms'") for statement in BEGIN_POSTGRESQL
+        ]
         monkeypatch.setitem(ledger_module._BEGIN, "postgresql", short)
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
         with engine.begin() as holder:
@@ -392,7 +478,9 @@ def race(ledger, monkeypatch):
 
     def paid(connection, dataset):
         rows = whole(connection, dataset)
-        with contextlib.suppress(threading.BrokenBarrierError):  # the other cannot read yet: the lock at work
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # the other cannot read yet: the lock at work
             both_have_read.wait(timeout=1)
         return rows
 

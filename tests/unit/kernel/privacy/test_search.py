@@ -10,8 +10,19 @@ from scipy import special
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import Cost, compose
-from dppl.kernel.privacy.accounting import ORDERS, renyi_of_best, rho_per_run_within, search_epsilon_and_order
-from dppl.kernel.privacy.composition import covers, epsilon_at, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.accounting import (
+    ORDERS,
+    renyi_of_best,
+    rho_per_run_within,
+    search_epsilon_and_order,
+)
+from dppl.kernel.privacy.composition import (
+    covers,
+    epsilon_at,
+    total_epsilon,
+    total_mu,
+    total_rho,
+)
 
 GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distributions
 
@@ -22,7 +33,9 @@ GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distribution
 @pytest.mark.parametrize("delta", [1e-9, 1e-5])
 def test_the_epsilon_of_a_search_is_that_of_dp_accounting(rho, mean_runs, delta):
     accountant = dp_accounting.rdp.RdpAccountant([1 + 1e-9, *ORDERS.tolist()])
-    event = dp_accounting.dp_event.RepeatAndSelectDpEvent(dp_accounting.ZCDpEvent(rho), mean_runs, GEOMETRIC)
+    event = dp_accounting.dp_event.RepeatAndSelectDpEvent(
+        dp_accounting.ZCDpEvent(rho), mean_runs, GEOMETRIC
+    )
     theirs = accountant.compose(event).get_epsilon(delta)
     ours = compose([Cost(rho=rho, mean_runs=mean_runs)], delta).epsilon
     # They take the inner minimum over the orders of the list, we over all orders.
@@ -32,28 +45,39 @@ def test_the_epsilon_of_a_search_is_that_of_dp_accounting(rho, mean_runs, delta)
 def divergence(p, q, order):
     """The Rényi divergence of two laws, of one order or of each of several."""
     order = np.asarray(order)[..., None]
-    return special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), axis=-1) / (order[..., 0] - 1)
+    return special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), axis=-1) / (
+        order[..., 0] - 1
+    )
 
 
 def best_of_runs(probabilities, mean_runs):
     """The law of the largest of a geometric number of draws from a law on 0, 1, 2, …"""
     below = np.concatenate([[0.0], np.cumsum(probabilities)[:-1], [1.0]])
-    return np.diff(below / (mean_runs - (mean_runs - 1) * below))  # the probability generating function
+    return np.diff(
+        below / (mean_runs - (mean_runs - 1) * below)
+    )  # the probability generating function
 
 
 def exact_divergence(first, second, mean_runs, order):
-    return divergence(best_of_runs(first, mean_runs), best_of_runs(second, mean_runs), order)
+    return divergence(
+        best_of_runs(first, mean_runs), best_of_runs(second, mean_runs), order
+    )
 
 
 def law_pairs():
     weights = st.lists(st.floats(0.02, 1.0), min_size=3, max_size=3)
-    return st.tuples(weights, weights).map(lambda pair: [np.array(w) / np.sum(w) for w in pair])
+    return st.tuples(weights, weights).map(
+        lambda pair: [np.array(w) / np.sum(w) for w in pair]
+    )
 
 
 def rho_of(first, second):
     """The zCDP parameter of a pair of laws: from many orders, and above those from the largest log-ratio."""
     orders = 1 + np.geomspace(1e-3, 200, 300)
-    found = max((divergence(p, q, orders) / orders).max() for p, q in ((first, second), (second, first)))
+    found = max(
+        (divergence(p, q, orders) / orders).max()
+        for p, q in ((first, second), (second, first))
+    )
     return max(found * 1.02, np.abs(np.log(first / second)).max() / 200, 1e-9)
 
 
@@ -68,33 +92,52 @@ def test_no_small_search_leaks_more_than_the_bound(pair, mean_runs, order):
 
 def test_a_search_leaks_more_than_one_run():
     """The negative control: charging one run would be too little."""
-    first, second = np.array([0.98, 0.02]), np.array([0.99, 0.01])
+    first = np.array([0.98, 0.02])
+    second = np.array([0.99, 0.01])
     rho = rho_of(first, second)
     assert exact_divergence(first, second, 40, 2.0) > 2 * rho * 2.0
 
 
 @pytest.mark.slow
-@given(st.floats(0.05, 9.0), st.sampled_from([1e-10, 1e-6, 1e-3]), st.sampled_from([2, 7, 60]))
+@given(
+    st.floats(0.05, 9.0),
+    st.sampled_from([1e-10, 1e-6, 1e-3]),
+    st.sampled_from([2, 7, 60]),
+)
 @settings(max_examples=25)
-def test_a_calibrated_search_stays_within_its_budget_and_uses_it(epsilon, delta, mean_runs):
+def test_a_calibrated_search_stays_within_its_budget_and_uses_it(
+    epsilon, delta, mean_runs
+):
     rho = rho_per_run_within(epsilon, delta, mean_runs)
-    budget, cost = ApproxDP(epsilon, delta), Cost(rho=rho, mean_runs=mean_runs)
+    budget = ApproxDP(epsilon, delta)
+    cost = Cost(rho=rho, mean_runs=mean_runs)
     assert covers(budget, [cost])
     assert not covers(budget, [Cost(rho=rho * 1.001, mean_runs=mean_runs)])
     assert (
-        epsilon_at([cost], delta, search_epsilon_and_order(rho, mean_runs, delta)[1]) == compose([cost], delta).epsilon
+        epsilon_at([cost], delta, search_epsilon_and_order(rho, mean_runs, delta)[1])
+        == compose([cost], delta).epsilon
     )
 
 
 def test_searches_and_fits_add_up_at_each_order():
-    costs = [Cost(rho=0.01, mean_runs=10), Cost(rho=0.02, mu=0.2), Cost(rho=0.01, mean_runs=10)]
+    costs = [
+        Cost(rho=0.01, mean_runs=10),
+        Cost(rho=0.02, mu=0.2),
+        Cost(rho=0.01, mean_runs=10),
+    ]
     for order in (1.5, 4.0, 30.0):
         alone = [cost.renyi(order) for cost in costs]
         assert alone[0] == renyi_of_best(0.01, 10, order)
         assert alone[1] == 0.02 * order
     # A fit costs what it does in zCDP, whether it states a mu or not.
-    assert compose(costs, 1e-6) == compose([Cost(rho=0.01, mean_runs=10, count=2), Cost(rho=0.02)], 1e-6)
-    assert compose(costs, 1e-6).epsilon > compose(costs[:2], 1e-6).epsilon > compose(costs[:1], 1e-6).epsilon
+    assert compose(costs, 1e-6) == compose(
+        [Cost(rho=0.01, mean_runs=10, count=2), Cost(rho=0.02)], 1e-6
+    )
+    assert (
+        compose(costs, 1e-6).epsilon
+        > compose(costs[:2], 1e-6).epsilon
+        > compose(costs[:1], 1e-6).epsilon
+    )
 
 
 def test_a_search_has_no_pure_no_concentrated_and_no_gaussian_cost():
@@ -122,7 +165,9 @@ def test_costs_survive_json():
         assert (read.mu is None) == ("mu" not in cost)
         assert (read.epsilon is None) == ("epsilon" not in cost)
         assert read.mean_runs is None
-    assert Cost.from_dict({"rho_per_run": 0.1, "mean_runs": 10.0}) == Cost(rho=0.1, mean_runs=10)
+    assert Cost.from_dict({"rho_per_run": 0.1, "mean_runs": 10.0}) == Cost(
+        rho=0.1, mean_runs=10
+    )
     for incomplete in ({"epsilon": 1.0}, {"mu": 1.0}, {"mu": 1.0, "epsilon": 1.0}):
         with pytest.raises(KeyError):
             Cost.from_dict(incomplete)

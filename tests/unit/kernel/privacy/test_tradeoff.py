@@ -42,8 +42,11 @@ def many_digits():
 
 def exact_delta(mu, epsilon):
     """Dong, Roth, Su (2022), Corollary 2.13, with 80 digits of mpmath."""
-    mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
-    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+    mu = mpmath.mpf(mu)
+    epsilon = mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
+        -mu / 2 - epsilon / mu
+    )
 
 
 def gaussian_tradeoff(mu, level):
@@ -69,7 +72,11 @@ def test_the_epsilon_of_gaussian_noise_is_the_smallest_float_that_holds(mu, delt
 @loop("delta", DELTAS)
 def test_the_largest_mu_within_a_budget_is_the_largest_float_that_holds(epsilon, delta):
     mu = gaussian_mu_within(epsilon, delta)
-    assert exact_delta(mu, epsilon) <= delta < exact_delta(math.nextafter(mu, math.inf), epsilon)
+    assert (
+        exact_delta(mu, epsilon)
+        <= delta
+        < exact_delta(math.nextafter(mu, math.inf), epsilon)
+    )
     assert gaussian_epsilon(mu, delta) <= epsilon
 
 
@@ -88,7 +95,9 @@ def losses(mu):
 @loop("delta", [1e-3, 1e-5, 1e-6, 1e-8])
 @loop("mu", [0.1, 5.0])
 def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
-    low, high = (distribution.get_epsilon_for_delta(delta) for distribution in losses(mu))
+    low, high = (
+        distribution.get_epsilon_for_delta(delta) for distribution in losses(mu)
+    )
     assert low <= gaussian_epsilon(mu, delta) <= high
     # The control: they are close enough to notice an error of a thousandth in mu.
     assert gaussian_epsilon(mu * 0.999, delta) < low
@@ -145,7 +154,8 @@ def test_what_is_beyond_all_use_is_refused():
         gaussian_epsilon(1.0, 0.0)
 
 
-# The exponential mechanism with exp(epsilon/sensitivity) = 2, whose probabilities are rational.
+# The exponential mechanism with exp(epsilon/sensitivity) = 2, whose probabilities are
+# rational.
 
 
 def selection_law(utilities, size=1):
@@ -160,11 +170,14 @@ def selection_law(utilities, size=1):
 
 def vertices(p, q):
     """Return the corners of the trade-off function of p against q: most powerful tests (Neyman, Pearson)."""
-    order = sorted(range(len(p)), key=lambda outcome: q[outcome] / p[outcome], reverse=True)
+    order = sorted(
+        range(len(p)), key=lambda outcome: q[outcome] / p[outcome], reverse=True
+    )
     level = miss = Fraction(0)
     corners = [(level, Fraction(1))]
     for outcome in order:
-        level, miss = level + p[outcome], miss + q[outcome]
+        level = level + p[outcome]
+        miss = miss + q[outcome]
         corners.append((level, 1 - miss))
     return corners
 
@@ -179,20 +192,31 @@ def stays_above(corners, e_to_epsilon):
 
 
 SENSITIVITY = 3
-utilities_and_growth = st.lists(st.tuples(st.integers(0, 6), st.integers(0, SENSITIVITY)), min_size=3, max_size=6)
+utilities_and_growth = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, SENSITIVITY)), min_size=3, max_size=6
+)
 
 
 @given(rows=utilities_and_growth, size=st.integers(1, 3))
-def test_a_selection_keeps_its_tradeoff_function_when_a_record_comes_or_goes(rows, size):
-    before, after = (selection_law(u, size) for u in ([u for u, _ in rows], [u + grown for u, grown in rows]))
+def test_a_selection_keeps_its_tradeoff_function_when_a_record_comes_or_goes(
+    rows, size
+):
+    before, after = (
+        selection_law(u, size)
+        for u in ([u for u, _ in rows], [u + grown for u, grown in rows])
+    )
     assert stays_above(vertices(before, after), 2**SENSITIVITY)
     assert stays_above(vertices(after, before), 2**SENSITIVITY)
 
 
 @pytest.mark.slow
-@given(rows=st.lists(st.tuples(*[st.integers(0, SENSITIVITY)] * 3), min_size=3, max_size=6))
+@given(
+    rows=st.lists(st.tuples(*[st.integers(0, SENSITIVITY)] * 3), min_size=3, max_size=6)
+)
 def test_and_when_a_record_is_replaced_within_its_class_at_half_the_sharpness(rows):
-    one, other = (selection_law([u + choice[side] for u, *choice in rows]) for side in (0, 1))
+    one, other = (
+        selection_law([u + choice[side] for u, *choice in rows]) for side in (0, 1)
+    )
     assert stays_above(vertices(one, other), 2 ** (2 * SENSITIVITY))
 
 
@@ -202,17 +226,27 @@ def test_and_when_a_record_is_replaced_within_its_class_at_half_the_sharpness(ro
 )
 def test_and_when_a_replaced_record_leaves_one_class_and_enters_another(left, entered):
     def law(*utilities):
-        return [first * second for first, second in itertools.product(*map(selection_law, utilities))]
+        return [
+            first * second
+            for first, second in itertools.product(*map(selection_law, utilities))
+        ]
 
-    one, other = law(left, [0] * len(entered)), law([0] * len(left), entered)
+    one = law(left, [0] * len(entered))
+    other = law([0] * len(left), entered)
     assert stays_above(vertices(one, other), 2 ** (2 * SENSITIVITY))
 
 
 @loop("n_others", [1, 2, 5])
 def test_the_tradeoff_function_of_a_selection_is_reached(n_others):
     """A record that lifts one of several equal candidates by all it can: its corner lies on the curve."""
-    corners = vertices(selection_law([0] * n_others + [0]), selection_law([0] * n_others + [SENSITIVITY]))
-    assert any(0 < level < 1 and miss == logistic(level, 2**SENSITIVITY) for level, miss in corners)
+    corners = vertices(
+        selection_law([0] * n_others + [0]),
+        selection_law([0] * n_others + [SENSITIVITY]),
+    )
+    assert any(
+        0 < level < 1 and miss == logistic(level, 2**SENSITIVITY)
+        for level, miss in corners
+    )
     # The control: a curve of a slightly smaller range is crossed.
     assert not stays_above(corners, Fraction(99, 100) * 2**SENSITIVITY)
 
@@ -225,7 +259,11 @@ def test_the_epsilon_of_a_selection_follows_from_its_tradeoff_function(epsilon, 
     def excess(at):
         """The supremum of 1 - L(a) - e^at·a, where its derivative is 0."""
         level = (mpmath.exp((epsilon - mpmath.mpf(at)) / 2) - 1) / (e_to_epsilon - 1)
-        return 1 - logistic(level, e_to_epsilon) - mpmath.exp(at) * level if level > 0 else mpmath.mpf(0)
+        return (
+            1 - logistic(level, e_to_epsilon) - mpmath.exp(at) * level
+            if level > 0
+            else mpmath.mpf(0)
+        )
 
     found = selection_epsilon(epsilon, delta)
     assert excess(found) <= delta
@@ -238,7 +276,9 @@ def test_the_epsilon_of_a_selection_follows_from_its_tradeoff_function(epsilon, 
 @loop("level", LEVELS)
 def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
     exact = 1 - logistic(mpmath.mpf(level), mpmath.exp(epsilon))
-    assert exact <= selection_power(epsilon, level) <= exact * (1 + mpmath.mpf(2) ** -51)
+    assert (
+        exact <= selection_power(epsilon, level) <= exact * (1 + mpmath.mpf(2) ** -51)
+    )
     guess = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon) / 2))
     assert guess <= selection_best_guess(epsilon) <= guess * (1 + mpmath.mpf(2) ** -51)
 
@@ -246,10 +286,14 @@ def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
 @pytest.mark.slow
 @loop("epsilon", EPSILONS)
 def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
-    mu, e_to_epsilon = selection_mu(epsilon), mpmath.exp(epsilon)
+    mu = selection_mu(epsilon)
+    e_to_epsilon = mpmath.exp(epsilon)
     levels = [mpmath.mpf(2) ** -k for k in np.linspace(0.02, 60, 50)]
     levels += [1 - level for level in levels]
-    assert all(logistic(level, e_to_epsilon) >= gaussian_tradeoff(mu, level) for level in levels)
+    assert all(
+        logistic(level, e_to_epsilon) >= gaussian_tradeoff(mu, level)
+        for level in levels
+    )
     # They meet where both error rates are equal, so no smaller mu does.
     meeting = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon) / 2))
     assert logistic(meeting, e_to_epsilon) < gaussian_tradeoff(mu * (1 - 1e-9), meeting)
@@ -273,22 +317,36 @@ def test_pure_dp_lies_above_gaussian_noise_of_its_mu(epsilon):
     """Its trade-off function has one corner, at equal error rates, and the convex Gaussian one runs through it."""
     mu = selection_mu(2 * epsilon)
     corner = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
-    assert gaussian_tradeoff(mu, corner) <= corner < gaussian_tradeoff(mu * (1 - 1e-9), corner)
+    assert (
+        gaussian_tradeoff(mu, corner)
+        <= corner
+        < gaussian_tradeoff(mu * (1 - 1e-9), corner)
+    )
 
 
 @loop("epsilon", [*EPSILONS, 800.0])
 @loop("delta", DELTAS)
 @loop("level", [1e-310, *LEVELS])
-def test_what_tests_reach_under_an_approximate_budget_is_rounded_up(epsilon, delta, level):
+def test_what_tests_reach_under_an_approximate_budget_is_rounded_up(
+    epsilon, delta, level
+):
     few = mpmath.exp(epsilon) * level + mpmath.mpf(delta)
-    many = 1 - mpmath.exp(-mpmath.mpf(epsilon)) * (1 - mpmath.mpf(delta) - mpmath.mpf(level))
+    many = 1 - mpmath.exp(-mpmath.mpf(epsilon)) * (
+        1 - mpmath.mpf(delta) - mpmath.mpf(level)
+    )
     exact = min(few, many, mpmath.mpf(1))
-    assert exact <= approximate_power(epsilon, delta, level) <= exact * (1 + mpmath.mpf(2) ** -50)
+    assert (
+        exact
+        <= approximate_power(epsilon, delta, level)
+        <= exact * (1 + mpmath.mpf(2) ** -50)
+    )
 
 
 def test_narrow_floats_are_taken_for_what_they_are():
     """NumPy's float32 is no type of flint, and its own arithmetic would be as narrow."""
-    mu, delta, level = np.float32(0.7), np.float32(1e-5), np.float32(0.01)
+    mu = np.float32(0.7)
+    delta = np.float32(1e-5)
+    level = np.float32(0.01)
     wide = float(mu), float(delta), float(level)
     assert gaussian_epsilon(mu, delta) == gaussian_epsilon(*wide[:2])
     assert gaussian_power(mu, level) == gaussian_power(wide[0], wide[2])

@@ -12,7 +12,8 @@ import yaml
 from dppl.lab.experiments import figures, runner
 from dppl.lab.experiments.config import Experiment, load_experiment
 
-N_CLASSES, DIM = 4, 16
+N_CLASSES = 4
+DIM = 16
 
 
 @pytest.fixture
@@ -37,7 +38,11 @@ def write_config(tmp_path: Path, data: Path) -> Callable[..., Path]:
     """Write a configuration; what is not given is small and right."""
 
     def write(**changes: Any) -> Path:
-        blobs = {"name": "blobs", "encoder": "none", "public": [{"name": "near", "file": "blobs/public_x.npy"}]}
+        blobs = {
+            "name": "blobs",
+            "encoder": "none",
+            "public": [{"name": "near", "file": "blobs/public_x.npy"}],
+        }
         content = {
             "data": str(data),
             "datasets": [blobs],
@@ -48,7 +53,11 @@ def write_config(tmp_path: Path, data: Path) -> Callable[..., Path]:
             **changes,
         }
         path = tmp_path / "mine.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
+        path.write_text(
+            yaml.safe_dump(
+                {key: value for key, value in content.items() if value is not None}
+            )
+        )
         return path
 
     return write
@@ -64,7 +73,9 @@ def experiment(write_config: Callable[..., Path]) -> Callable[..., Experiment]:
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the processes of a run from one that has imported everything: starting each anew takes seconds."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dppl.lab.experiments.runner", "dppl.prototypes", "dppl.continual.prototypes"])
+    context.set_forkserver_preload(
+        ["dppl.lab.experiments.runner", "dppl.prototypes", "dppl.continual.prototypes"]
+    )
     monkeypatch.setattr(runner, "_SPAWN", context)
 
 

@@ -15,7 +15,13 @@ from dppl.lab import long_tailed
 from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments import frame
 from dppl.lab.experiments.cells import check_cells, run_cell
-from dppl.lab.experiments.datasets import DatasetSpec, Examples, Pool, load_dataset, random_rows
+from dppl.lab.experiments.datasets import (
+    DatasetSpec,
+    Examples,
+    Pool,
+    load_dataset,
+    random_rows,
+)
 from dppl.lab.experiments.methods import METHODS, Method
 from dppl.lab.experiments.names import paper_epsilon
 
@@ -45,26 +51,43 @@ def steady(record):
 def test_a_record_says_what_was_done_and_measured(run, data):
     mean, public = run(ir=[10])
     assert mean["status"] == public["status"] == "done"
-    assert (mean["e"], mean["notion"], mean["adjacency"], mean["exact"]) == (1.0, "zCDP", "add-remove", True)
+    assert (mean["e"], mean["notion"], mean["adjacency"], mean["exact"]) == (
+        1.0,
+        "zCDP",
+        "add-remove",
+        True,
+    )
     assert (mean["tuned"], mean["covered"]) == (False, True)
     assert mean["cell"]["encoder"] == "none"
     assert public["data"]["n_public"] == 60
     assert mean["data"]["n_public"] is None
     y = np.load(data / "blobs" / "train_y.npy")
     sizes = np.bincount(y[long_tailed(y, 10, 0)])
-    assert mean["data"]["class_sizes"] == public["data"]["class_sizes"] == sizes.tolist()
+    assert (
+        mean["data"]["class_sizes"] == public["data"]["class_sizes"] == sizes.tolist()
+    )
     each = mean["metrics"]["class_accuracies"]
     assert mean["metrics"]["balanced_accuracy"] == pytest.approx(np.mean(each))
     assert mean["metrics"]["minority_accuracy"] == each[int(sizes.argmin())]
-    assert mean["metrics"]["accuracy"] == pytest.approx(np.mean(each))  # the test set is balanced
-    assert set(mean["seconds"]) == {"fit_wall", "fit_cpu", "predict_wall", "predict_cpu"}
+    assert mean["metrics"]["accuracy"] == pytest.approx(
+        np.mean(each)
+    )  # the test set is balanced
+    assert set(mean["seconds"]) == {
+        "fit_wall",
+        "fit_cpu",
+        "predict_wall",
+        "predict_cpu",
+    }
     assert mean["peak_memory_mib"] > 10
     assert {"dppl", "numpy", "Python"} <= set(mean["software"])
 
 
 def test_softmax_reads_public_rows_where_there_are_some_and_softmax_alone_none(run):
     methods = ["softmax", "softmax-alone"]
-    records = [*run(methods=methods), *run(methods=methods, datasets=[{"name": "blobs", "encoder": "none"}])]
+    records = [
+        *run(methods=methods),
+        *run(methods=methods, datasets=[{"name": "blobs", "encoder": "none"}]),
+    ]
     assert [(record["status"], record["data"]["n_public"]) for record in records] == [
         ("done", n) for n in (60, None, None, None)
     ]
@@ -84,13 +107,24 @@ def test_the_calibration_of_models_with_probabilities_is_measured(run, data):
             {"method": "mean", "lattice__pool": -2},
             "mean with lattice__pool: -2, on data set 'blobs': pool must be an integer",
         ),
-        ({"method": "mean", "lattice__pool": 17}, "pool must be at most the number of features, 16; got 17"),
-        ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
+        (
+            {"method": "mean", "lattice__pool": 17},
+            "pool must be at most the number of features, 16; got 17",
+        ),
+        (
+            {"method": "linear-probe", "steps": 0},
+            "linear-probe with steps: 0, .*steps must be an integer",
+        ),
         ({"method": "public", "clip": 3}, "public with clip: 3"),
-        ({"method": "mean", "max_classes_per_person": 2}, "max_classes_per_person is for fits with ids of persons"),
+        (
+            {"method": "mean", "max_classes_per_person": 2},
+            "max_classes_per_person is for fits with ids of persons",
+        ),
     ],
 )
-def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, method, told):
+def test_a_check_finds_bad_parameters_without_a_fit(
+    experiment, monkeypatch, method, told
+):
     loaded = experiment(methods=["mean", method])
     monkeypatch.setattr("dppl.estimators.base.EmbeddingClassifier.fit", None)
     with pytest.raises(ParameterError, match=told):
@@ -98,22 +132,42 @@ def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, met
 
 
 def test_a_check_passes_what_runs_and_names_arrays_that_do_not_fit(experiment, data):
-    methods = ["mean", "public", {"method": "mean", "lattice__center": "public"}, "softmax", "newton", "ncm"]
+    methods = [
+        "mean",
+        "public",
+        {"method": "mean", "lattice__center": "public"},
+        "softmax",
+        "newton",
+        "ncm",
+    ]
     loaded = experiment(methods=[*methods, {"method": "mean", "tune": 2}])
     check_cells(loaded.cells, loaded.datasets)
     small = experiment(
-        datasets=[{"name": "blobs", "public": [{"name": "p", "file": "blobs/public_x.npy", "rows": 61}]}]
+        datasets=[
+            {
+                "name": "blobs",
+                "public": [{"name": "p", "file": "blobs/public_x.npy", "rows": 61}],
+            }
+        ]
     )
     with pytest.raises(InputError, match="has 60 rows; 61 were to be drawn"):
         check_cells(small.cells, small.datasets)
     np.save(data / "blobs" / "train_y.npy", np.zeros(3))
-    with pytest.raises(InputError, match="train_y must hold one value for each of the 160 rows"):
+    with pytest.raises(
+        InputError, match="train_y must hold one value for each of the 160 rows"
+    ):
         check_cells(loaded.cells, loaded.datasets)
 
 
 def test_the_same_seed_gives_the_same_record_and_another_seed_another(run):
-    changes = {"methods": ["mean", "public", "coinpress"], "seeds": [0, 1], "ir": [10], "budgets": {"e": [0.2]}}
-    first, again = run(**changes), run(**changes)
+    changes = {
+        "methods": ["mean", "public", "coinpress"],
+        "seeds": [0, 1],
+        "ir": [10],
+        "budgets": {"e": [0.2]},
+    }
+    first = run(**changes)
+    again = run(**changes)
     assert list(map(steady, first)) == list(map(steady, again))
     for one, other in zip(first[:3], first[3:], strict=True):
         assert one["metrics"] != other["metrics"]
@@ -128,13 +182,20 @@ def test_a_failing_cell_is_recorded_with_its_error(run):
 
 def test_every_private_method_spends_budgets_of_mu_in_exact_integers(run):
     methods = {name: method for name, method in METHODS.items() if method.private}
-    entries = [{"method": name, "examples": 2} if one.needs_examples else name for name, one in methods.items()]
+    entries = [
+        {"method": name, "examples": 2} if one.needs_examples else name
+        for name, one in methods.items()
+    ]
     records = run(methods=entries, budgets={"mu": [0.7]})
     assert [record["cell"]["method"] for record in records] == [*methods]
     for record in records:
         assert record["status"] == "done"
         assert record["exact"]
-        assert (record["cell"]["budget"], record["e"], record["notion"]) == ({"mu": 0.7}, 0.7, "Gaussian DP")
+        assert (record["cell"]["budget"], record["e"], record["notion"]) == (
+            {"mu": 0.7},
+            0.7,
+            "Gaussian DP",
+        )
 
 
 def test_rows_that_are_examples_are_no_private_ones(experiment):
@@ -147,8 +208,14 @@ def test_rows_that_are_examples_are_no_private_ones(experiment):
     again, none = dataset.split(Examples(5, used=False), seed=1)
     assert (private.tolist(), ()) == (again.tolist(), none)
     # One more row a class, and the same five.
-    assert set(dataset.split(Examples(6), seed=1)[0]) < set(private) != set(dataset.split(Examples(5), seed=2)[0])
-    with pytest.raises(InputError, match="40 rows a class leave no private row of some class"):
+    assert (
+        set(dataset.split(Examples(6), seed=1)[0])
+        < set(private)
+        != set(dataset.split(Examples(5), seed=2)[0])
+    )
+    with pytest.raises(
+        InputError, match="40 rows a class leave no private row of some class"
+    ):
         dataset.split(Examples(40), seed=1)
     with pytest.raises(InputError, match="name it with files: names"):
         dataset.split(Examples("names"), seed=1)
@@ -159,7 +226,9 @@ def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_
     names = np.arange(64.0).reshape(4, 16)
     np.save(data / "blobs" / "names.npy", names)
     datasets = [{"name": "blobs", "files": {"names": "names.npy"}}]
-    dataset = load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])
+    dataset = load_dataset(
+        experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"]
+    )
     for seed in range(5):
         private, (examples, classes) = dataset.split(Examples("names", wrong), seed)
         assert len(private) == 160
@@ -169,8 +238,15 @@ def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_
     _, (_, classes) = dataset.split(Examples("names"), 0)
     assert classes.tolist() == [0, 1, 2, 3]
     np.save(data / "blobs" / "names.npy", names[:3])
-    with pytest.raises(InputError, match=r"names must hold a row of 16 features for each of the 4 classes; got shape"):
-        load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])
+    with pytest.raises(
+        InputError,
+        match=r"names must hold a row of 16 features for each of the 4 classes; got shape",
+    ):
+        load_dataset(
+            experiment(methods=["mean"], datasets=datasets).datasets[
+                "blobs", "not named"
+            ]
+        )
 
 
 def test_a_fit_starts_from_the_examples_of_its_cell(run):
@@ -178,12 +254,18 @@ def test_a_fit_starts_from_the_examples_of_its_cell(run):
     methods = [{"method": "softmax", "examples": starts}]
     right, wrong, zero = run(methods=methods, budgets={"mu": [0.01]}, ir=[5])
     assert right["status"] == wrong["status"] == zero["status"] == "done"
-    assert right["data"]["class_sizes"] == wrong["data"]["class_sizes"] == zero["data"]["class_sizes"]
+    assert (
+        right["data"]["class_sizes"]
+        == wrong["data"]["class_sizes"]
+        == zero["data"]["class_sizes"]
+    )
     assert max(right["data"]["class_sizes"]) == 35
     # Next to no budget, on classes that are far apart.
     assert right["metrics"]["balanced_accuracy"] > 0.9
     assert wrong["metrics"]["balanced_accuracy"] < 0.9
-    (alone,) = run(methods=[{"method": "softmax", "examples": 5}], budgets={"mu": [0]}, ir=[5])
+    (alone,) = run(
+        methods=[{"method": "softmax", "examples": 5}], budgets={"mu": [0]}, ir=[5]
+    )
     assert (alone["e"], alone["status"]) == (0.0, "done")
 
 
@@ -196,26 +278,38 @@ def test_a_check_looks_whether_classes_have_enough_rows_for_examples(experiment)
 
 def test_a_reference_without_privacy_promises_nothing(run):
     (record,) = run(methods=["ncm"])
-    assert (record["e"], record["notion"], record["adjacency"], record["covered"]) == (None, "none", None, None)
+    assert (record["e"], record["notion"], record["adjacency"], record["covered"]) == (
+        None,
+        "none",
+        None,
+        None,
+    )
 
 
 def test_coinpress_tells_radius_and_norm_after_each_step(run):
-    weak, strong = (run(methods=["coinpress"], budgets={"e": [e]})[0] for e in (0.01, 1e4))
-    # Mean rows have at most the norm sqrt(16) of all rows; at a tiny budget the estimates run away (DPPL-v1, C.2).
+    weak, strong = (
+        run(methods=["coinpress"], budgets={"e": [e]})[0] for e in (0.01, 1e4)
+    )
+    # Mean rows have at most the norm sqrt(16) of all rows; at a tiny budget the
+    # estimates run away (DPPL-v1, C.2).
     assert len(weak["coinpress"]["norm"]) == len(strong["coinpress"]["norm"]) == 3
     assert 2 < strong["coinpress"]["norm"][-1] < 4.1
     assert weak["coinpress"]["norm"][-1] > 100
-    # Without noise to speak of, the radius falls to the tail of a mean of n rows of unit variance.
+    # Without noise to speak of, the radius falls to the tail of a mean of n rows of
+    # unit variance.
     first, *radii = strong["coinpress"]["radius"]
     tail = math.sqrt(16 + 2 * math.sqrt(16 * math.log(100)) + 2 * math.log(100))
     assert first == 4.0
-    assert radii == pytest.approx([np.mean(tail / np.sqrt(strong["data"]["class_sizes"]))] * 3, rel=1e-3)
+    assert radii == pytest.approx(
+        [np.mean(tail / np.sqrt(strong["data"]["class_sizes"]))] * 3, rel=1e-3
+    )
     assert weak["coinpress"]["radius"] == sorted(weak["coinpress"]["radius"])
     assert weak["coinpress"]["radius"][-1] > 100
 
 
 def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
-    seen, original = [], CoinPress.release
+    seen = []
+    original = CoinPress.release
 
     def spy(self, rows, lattice, source):
         seen.append(self.radii(len(rows), lattice))
@@ -224,7 +318,9 @@ def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
     monkeypatch.setattr(CoinPress, "release", spy)
     method = {"method": "coinpress"}
     (record,) = run(methods=[method])
-    whole = [radii for radii in seen if len(radii) == len(record["coinpress"]["radius"])]
+    whole = [
+        radii for radii in seen if len(radii) == len(record["coinpress"]["radius"])
+    ]
     assert len(whole) == len(record["data"]["class_sizes"])
     assert record["coinpress"]["radius"] == pytest.approx(np.mean(whole, axis=0))
 
@@ -232,7 +328,11 @@ def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
 def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run):
     changes = {"methods": [{"method": "public", "lattice__pool": 2, "tune": 4}]}
     untuned, tuned = run(**changes)
-    assert (untuned["tuned"], untuned["covered"], untuned["search"]) == (False, True, None)
+    assert (untuned["tuned"], untuned["covered"], untuned["search"]) == (
+        False,
+        True,
+        None,
+    )
     assert (tuned["tuned"], tuned["covered"]) == (True, False)
     assert tuned["parameters"]["lattice__pool"] == 2
     assert set(tuned["search"]["best"]) <= {"clip"}
@@ -242,15 +342,27 @@ def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run
     assert steady(run(**changes)[1]) == steady(tuned)
 
 
-def test_a_search_finds_what_is_better_and_never_takes_what_is_worse_than_the_defaults(run, monkeypatch):
+def test_a_search_finds_what_is_better_and_never_takes_what_is_worse_than_the_defaults(
+    run, monkeypatch
+):
     # Pools of 16 leave one coordinate, whose sign cannot tell four classes apart.
     for space, default, best in (
         ({"lattice__pool": (16, 1)}, 16, {"lattice__pool": 1}),
         ({"lattice__pool": (16,)}, 1, {}),
     ):
-        method = Method("m", "MeanPrototypes", space=space, defaults={"lattice__pool": default} if best else {})
+        method = Method(
+            "m",
+            "MeanPrototypes",
+            space=space,
+            defaults={"lattice__pool": default} if best else {},
+        )
         monkeypatch.setitem(METHODS, "mean", method)
-        assert run(methods=[{"method": "mean", "tune": 20}], budgets={"e": [50]})[1]["search"]["best"] == best
+        assert (
+            run(methods=[{"method": "mean", "tune": 20}], budgets={"e": [50]})[1][
+                "search"
+            ]["best"]
+            == best
+        )
 
 
 def test_a_search_covers_the_parameters_that_have_special_defaults(run):
@@ -305,32 +417,60 @@ def test_pools_give_their_first_rows_or_a_repeatable_draw(experiment, data):
         loaded.public(Pool("near", rows=61), 0)
 
 
-def test_a_pool_leaves_rows_out_by_their_lines_before_it_takes_the_first(experiment, data):
+def test_a_pool_leaves_rows_out_by_their_lines_before_it_takes_the_first(
+    experiment, data
+):
     (data / "blobs" / "lines.txt").write_text("a\nb\nc\n" * 20)
-    entry = {"name": "near", "file": "blobs/public_x.npy", "lines": "blobs/lines.txt", "without": ["b", "c"]}
-    changed = experiment(datasets=[{"name": "blobs", "public": [entry]}], methods=["softmax"])
+    entry = {
+        "name": "near",
+        "file": "blobs/public_x.npy",
+        "lines": "blobs/lines.txt",
+        "without": ["b", "c"],
+    }
+    changed = experiment(
+        datasets=[{"name": "blobs", "public": [entry]}], methods=["softmax"]
+    )
     loaded = load_dataset(changed.datasets["blobs", "not named"])
     rows = np.load(data / "blobs" / "public_x.npy")
-    np.testing.assert_array_equal(loaded.public(Pool("near", without=("b", "c")), 0), rows[::3])
-    np.testing.assert_array_equal(loaded.public(Pool("near", 7, without=("b", "c")), 0), rows[:21:3])
+    np.testing.assert_array_equal(
+        loaded.public(Pool("near", without=("b", "c")), 0), rows[::3]
+    )
+    np.testing.assert_array_equal(
+        loaded.public(Pool("near", 7, without=("b", "c")), 0), rows[:21:3]
+    )
     np.testing.assert_array_equal(loaded.public(Pool("near", 7), 0), rows[:7])
     with pytest.raises(InputError, match="has 20 rows; 21 were to be drawn"):
         loaded.available(Pool("near", rows=21, without=("b", "c")))
-    with pytest.raises(InputError, match="'near': no row has the line 'd', which without names"):
+    with pytest.raises(
+        InputError, match="'near': no row has the line 'd', which without names"
+    ):
         loaded.available(Pool("near", without=("b", "d")))
     (record,) = [run_cell(cell, changed.datasets) for cell in changed.cells]
-    assert (record["data"]["n_public"], record["cell"]["pool"]["without"]) == (20, ("b", "c"))
+    assert (record["data"]["n_public"], record["cell"]["pool"]["without"]) == (
+        20,
+        ("b", "c"),
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "array", "told"),
     [
-        ("test_x", np.zeros((40, 3)), "test_x must have two dimensions and 16 features; got shape"),
+        (
+            "test_x",
+            np.zeros((40, 3)),
+            "test_x must have two dimensions and 16 features; got shape",
+        ),
         ("public_x", np.zeros(5), "near must have two dimensions and 16 features"),
-        ("train_y", np.zeros(3), "train_y must hold one value for each of the 160 rows"),
+        (
+            "train_y",
+            np.zeros(3),
+            "train_y must hold one value for each of the 160 rows",
+        ),
     ],
 )
-def test_parts_that_do_not_fit_together_are_an_error(experiment, data, name, array, told):
+def test_parts_that_do_not_fit_together_are_an_error(
+    experiment, data, name, array, told
+):
     spec = experiment().datasets["blobs", "none"]
     np.save(data / "blobs" / f"{name}.npy", array)
     with pytest.raises(InputError, match=told):
@@ -346,8 +486,13 @@ def test_a_damaged_file_is_an_error(experiment, data):
 
 def test_the_number_of_classes_of_a_person_is_an_axis(run, data, monkeypatch):
     """Private fits get the ids of their records."""
-    seen, whole = [], MeanPrototypes.fit
-    monkeypatch.setattr(MeanPrototypes, "fit", lambda *given, **more: seen.append(more) or whole(*given, **more))
+    seen = []
+    whole = MeanPrototypes.fit
+    monkeypatch.setattr(
+        MeanPrototypes,
+        "fit",
+        lambda *given, **more: seen.append(more) or whole(*given, **more),
+    )
     ids = np.arange(len(np.load(data / "blobs" / "train_y.npy"))) // 3
     np.save(data / "blobs" / "ids.npy", ids)
     datasets = [{"name": "blobs", "encoder": "none", "files": {"groups": "ids.npy"}}]
@@ -359,14 +504,24 @@ def test_the_number_of_classes_of_a_person_is_an_axis(run, data, monkeypatch):
     assert all((more["groups"] == ids[rows]).all() for more in seen)
     assert one["metrics"] != two["metrics"]
     assert frame._row(one, False)["promise"] == "zCDP, add-remove, for persons, exact"
-    assert frame._row(one | {"unit": "one record"}, False)["promise"] == "zCDP, add-remove, exact"
+    assert (
+        frame._row(one | {"unit": "one record"}, False)["promise"]
+        == "zCDP, add-remove, exact"
+    )
 
 
 def test_a_fifth_of_the_persons_is_the_test_set_of_a_data_set_in_one_piece(tmp_path):
     ids = np.repeat(np.arange(20), 4)
-    for name, array in {"x": np.arange(160.0).reshape(80, 2), "y": np.arange(80) % 2, "ids": ids}.items():
+    for name, array in {
+        "x": np.arange(160.0).reshape(80, 2),
+        "y": np.arange(80) % 2,
+        "ids": ids,
+    }.items():
         np.save(tmp_path / f"{name}.npy", array)
-    files = {part: tmp_path / f"{name}.npy" for part, name in (("x", "x"), ("y", "y"), ("groups", "ids"))}
+    files = {
+        part: tmp_path / f"{name}.npy"
+        for part, name in (("x", "x"), ("y", "y"), ("groups", "ids"))
+    }
     found = load_dataset(DatasetSpec("visits", "none", files))
     tested = ids[(np.asarray(found.X_test)[:, 0] / 2).astype(int)]
     assert len(np.unique(tested)) == 4

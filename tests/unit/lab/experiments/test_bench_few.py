@@ -41,9 +41,16 @@ def blobs(**more):
     return [{"name": "blobs", "encoder": "none", **more}]
 
 
-def test_each_task_has_cells_of_its_own_and_those_of_the_data_set_as_it_is_keep_their_keys(experiment):
+def test_each_task_has_cells_of_its_own_and_those_of_the_data_set_as_it_is_keep_their_keys(
+    experiment,
+):
     cells = experiment(datasets=blobs(classes=TASKS), methods=["mean"], seeds=2).cells
-    assert [cell.classes for cell in cells] == [Merged(1), Merged(2), Merged(groups=2), Merged(groups=3)] * 2
+    assert [cell.classes for cell in cells] == [
+        Merged(1),
+        Merged(2),
+        Merged(groups=2),
+        Merged(groups=3),
+    ] * 2
     assert len({cell.key for cell in cells}) == 8
     (whole,) = experiment(datasets=blobs(), methods=["mean"]).cells
     assert "classes" not in whole.to_dict()
@@ -68,14 +75,22 @@ def test_the_seed_alone_says_which_classes_go_together(task, n_old):
 def test_a_cell_learns_and_is_tested_on_the_new_classes(run, data):
     (result,) = run(datasets=blobs(classes={"alone": 1}), ir=["natural"], seeds=[4])
     X, y, X_test, y_test = (
-        np.load(data / "blobs" / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y")
+        np.load(data / "blobs" / f"{name}.npy")
+        for name in ("train_x", "train_y", "test_x", "test_y")
     )
     new = Merged(alone=1).codes(4, seed=4)
     cell = result["cell"]
-    model = MeanPrototypes(budget_from_dict(cell["budget"]), [0, 1], random_state=int(result["key"][:8], 16))
+    model = MeanPrototypes(
+        budget_from_dict(cell["budget"]),
+        [0, 1],
+        random_state=int(result["key"][:8], 16),
+    )
     right = model.fit(X, new[y]).predict(X_test) == new[y_test]
     each = [right[new[y_test] == code].mean() for code in (0, 1)]
-    assert (cell["classes"], result["data"]["class_sizes"]) == ({"alone": 1, "groups": 0}, [40, 120])
+    assert (cell["classes"], result["data"]["class_sizes"]) == (
+        {"alone": 1, "groups": 0},
+        [40, 120],
+    )
     assert result["metrics"]["class_accuracies"] == each
     assert result["metrics"]["balanced_accuracy"] == pytest.approx(np.mean(each))
 
@@ -102,7 +117,9 @@ def test_the_imbalance_ratio_is_that_of_the_new_classes(run, task, ratio, sizes)
 def test_examples_and_public_rows_are_of_the_task(run, data):
     public = [{"name": "near", "file": "blobs/public_x.npy"}]
     methods = ["softmax", {"method": "softmax", "examples": 2}]
-    plain, started = run(datasets=blobs(classes={"groups": 2}, public=public), methods=methods)
+    plain, started = run(
+        datasets=blobs(classes={"groups": 2}, public=public), methods=methods
+    )
     assert [one["status"] for one in (plain, started)] == ["done"] * 2
     assert [one["data"]["n_train"] for one in (plain, started)] == [160, 156]
 
@@ -111,7 +128,9 @@ def test_names_are_of_single_classes_and_start_no_task_of_few(experiment):
     methods = ["softmax", {"method": "softmax", "examples": "names"}]
     files = {"names": "train_x.npy"}
     assert len(experiment(datasets=blobs(files=files), methods=methods).cells) == 2
-    (cell,) = experiment(datasets=blobs(files=files, classes={"alone": 1}), methods=methods).cells
+    (cell,) = experiment(
+        datasets=blobs(files=files, classes={"alone": 1}), methods=methods
+    ).cells
     assert cell.examples is None
 
 
@@ -128,8 +147,14 @@ def test_a_report_keeps_tasks_apart(run, drawn, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"classes": {"alone": 0}}, r"datasets\[0\]\.classes\[0\] must have alone, of at least 1, or groups"),
-        ({"classes": [{"groups": 2}, {"groups": 1}]}, r"classes\[1\] must have alone, .* or groups, of at least 2"),
+        (
+            {"classes": {"alone": 0}},
+            r"datasets\[0\]\.classes\[0\] must have alone, of at least 1, or groups",
+        ),
+        (
+            {"classes": [{"groups": 2}, {"groups": 1}]},
+            r"classes\[1\] must have alone, .* or groups, of at least 2",
+        ),
         ({"classes": {"rest": 1}}, r"classes\[0\]\.rest is an unknown key"),
         ({"classes": 3}, r"classes\[0\] must be a dictionary"),
     ],
@@ -149,7 +174,10 @@ def test_a_task_needs_as_many_classes(experiment, task):
 def test_streams_have_tasks_of_their_own(write_config):
     stream = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
     path = write_config(
-        datasets=blobs(classes={"alone": 1}), streams=[stream], methods=["ContinualPrototypes"], ir=None
+        datasets=blobs(classes={"alone": 1}),
+        streams=[stream],
+        methods=["ContinualPrototypes"],
+        ir=None,
     )
     with pytest.raises(ParameterError, match="classes is for single fits"):
         load_experiment(str(path))

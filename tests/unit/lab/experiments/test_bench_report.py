@@ -17,24 +17,56 @@ from dppl.lab.experiments.datasets import Examples, Pool
 from dppl.lab.experiments.figures import line_styles, quartiles
 from dppl.lab.experiments.frame import default_settings, frame, lines
 from dppl.lab.experiments.methods import METHODS
-from dppl.lab.experiments.names import TUNED, budget_name, epsilon_name, paper_epsilon, position
+from dppl.lab.experiments.names import (
+    TUNED,
+    budget_name,
+    epsilon_name,
+    paper_epsilon,
+    position,
+)
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile, read_results
 
 COMMITTED = Path(__file__).parents[4] / "docs" / "results"
-NEAR, FAR = Pool("near"), Pool("far")
-SIZES = {1: [9] * 8, 100.0: [100, 52, 27, 14, 7, 4, 2, 1], "natural": [9, 8, 7, 6, 5, 4, 3, 2]}
+NEAR = Pool("near")
+FAR = Pool("far")
+SIZES = {
+    1: [9] * 8,
+    100.0: [100, 52, 27, 14, 7, 4, 2, 1],
+    "natural": [9, 8, 7, 6, 5, 4, 3, 2],
+}
 
 
 def record(
-    method="mean", accuracy=0.5, *, e=1.0, ir=1, seed=0, pool=None, trials=0, encoder="one", data="blobs", **more
+    method="mean",
+    accuracy=0.5,
+    *,
+    e=1.0,
+    ir=1,
+    seed=0,
+    pool=None,
+    trials=0,
+    encoder="one",
+    data="blobs",
+    **more,
 ):
     """A finished cell whose metrics are made up."""
     private = method not in ("ncm", "lda", "logistic")
     budget = more.pop("budget", {"rho": e * e / 2}) if private else None
     spent = budget_from_dict(budget) if private else None
     start = more.pop("examples", None)
-    cell = Cell(method, more.pop("parameters", {}), data, encoder, pool, budget, ir, seed, trials, start)
+    cell = Cell(
+        method,
+        more.pop("parameters", {}),
+        data,
+        encoder,
+        pool,
+        budget,
+        ir,
+        seed,
+        trials,
+        start,
+    )
     return {
         "schema": 1,
         "key": cell.key,
@@ -48,9 +80,20 @@ def record(
         "adjacency": "add-remove" if private else None,
         "exact": True if private else None,
         "tuned": trials > 0,
-        "data": {"n_public": None if pool is None else pool.rows or 500, "class_sizes": SIZES[ir]},
-        "metrics": {"balanced_accuracy": accuracy, "minority_accuracy": None if ir == 1 else accuracy / 2},
-        "seconds": {"fit_wall": 0.25, "fit_cpu": 0.125, "predict_wall": 0.01, "predict_cpu": 0.01},
+        "data": {
+            "n_public": None if pool is None else pool.rows or 500,
+            "class_sizes": SIZES[ir],
+        },
+        "metrics": {
+            "balanced_accuracy": accuracy,
+            "minority_accuracy": None if ir == 1 else accuracy / 2,
+        },
+        "seconds": {
+            "fit_wall": 0.25,
+            "fit_cpu": 0.125,
+            "predict_wall": 0.01,
+            "predict_cpu": 0.01,
+        },
         "peak_memory_mib": 100.0,
         **more,
     }
@@ -80,13 +123,32 @@ def everything():
         for ir in (1, 100.0):
             yield record("mean", accuracy, e=e, ir=ir)
             yield record(
-                "mean", accuracy, e=e, ir=ir, trials=5, seconds={**record()["seconds"], "tune_wall": 1, "tune_cpu": 1}
+                "mean",
+                accuracy,
+                e=e,
+                ir=ir,
+                trials=5,
+                seconds={**record()["seconds"], "tune_wall": 1, "tune_cpu": 1},
             )
             yield record("public", accuracy, e=e, ir=ir, pool=NEAR)
             yield record("public", accuracy, e=e, ir=ir, pool=FAR)
             yield record("public", accuracy, e=e, ir=ir, pool=Pool("near", rows=50))
-            yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 2})
-            yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 5})
+            yield record(
+                "public-topk",
+                accuracy,
+                e=e,
+                ir=ir,
+                pool=NEAR,
+                parameters={"n_prototypes": 2},
+            )
+            yield record(
+                "public-topk",
+                accuracy,
+                e=e,
+                ir=ir,
+                pool=NEAR,
+                parameters={"n_prototypes": 5},
+            )
             steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
             yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
@@ -96,10 +158,17 @@ def everything():
 
 @pytest.mark.slow
 def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
-    drawn |= {f"{kind}-blobs-one" for kind in ("accuracy", "class-sizes", "pools", "top-k", "best-k", "coinpress")}
+    drawn |= {
+        f"{kind}-blobs-one"
+        for kind in ("accuracy", "class-sizes", "pools", "top-k", "best-k", "coinpress")
+    }
     folder, text = report(everything())
     stems = {
-        *(f"{kind}-{task}" for kind in ("accuracy", "minority") for task in ("blobs-one", "blobs-two", "rings-one")),
+        *(
+            f"{kind}-{task}"
+            for kind in ("accuracy", "minority")
+            for task in ("blobs-one", "blobs-two", "rings-one")
+        ),
         *(f"class-sizes-{task}" for task in ("blobs-one", "blobs-two", "rings-one")),
         "datasets-one",
         "encoders-blobs-ir-1",
@@ -117,37 +186,71 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
     assert set(re.findall(r"\]\(([^)]+)\.png\)", text)) == stems
     for stem in ("accuracy-blobs-one", "best-k-blobs-one"):
         figure = (folder / f"{stem}.svg").read_text("utf-8")
-        assert all(f">{label}<" in figure for label in ("mu (Gaussian DP)", "(epsilon at delta = 1e-6)", "(4.887)"))
+        assert all(
+            f">{label}<" in figure
+            for label in ("mu (Gaussian DP)", "(epsilon at delta = 1e-6)", "(4.887)")
+        )
     assert "sqrt(2ρ)" in text
 
 
 @pytest.fixture
 def compared(monkeypatch):
     """Panels of the figures that compare settings: label and values of each line, by title."""
-    kept, draw = [], comparisons.draw
+    kept = []
+    draw = comparisons.draw
 
     def spy(panels, *labels, **options):
-        kept.append({title: {one.label: one.values for one in several} for title, several in panels})
+        kept.append(
+            {
+                title: {one.label: one.values for one in several}
+                for title, several in panels
+            }
+        )
         return draw(panels, *labels, **options)
 
     monkeypatch.setattr(comparisons, "draw", spy)
     return kept
 
 
-def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, compared):
-    steps, old = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}, {"norm": [3.0, 1.2]}
-    cells = [record("coinpress", 0.5, seed=s, ir=1, coinpress=traced) for s, traced in enumerate((steps, old))]
-    _, text = report([*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})])
+def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(
+    report, compared
+):
+    steps = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}
+    old = {"norm": [3.0, 1.2]}
+    cells = [
+        record("coinpress", 0.5, seed=s, ir=1, coinpress=traced)
+        for s, traced in enumerate((steps, old))
+    ]
+    _, text = report(
+        [
+            *cells,
+            record(
+                "coinpress",
+                0.5,
+                ir=100.0,
+                coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2},
+            ),
+        ]
+    )
     (panels,) = [panels for panels in compared if "norm of the estimate" in panels]
     radii = panels["radius of the ball after each step"]
     assert radii == {"mu 1 (epsilon 4.887)": {0: [4.0], 1: [3.0], 2: [1.0]}}
-    assert panels["norm of the estimate"] == {"mu 1 (epsilon 4.887)": {1: [2.0], 2: [1.2]}}
+    assert panels["norm of the estimate"] == {
+        "mu 1 (epsilon 4.887)": {1: [2.0], 2: [1.2]}
+    }
     assert "Means over classes and seeds (IR = 1)" in text
 
 
 def test_the_report_says_once_by_which_commands_it_was_made(report):
     new = record(e=2.0, config="my experiments/r.yaml", data_folder="data")
-    folder, text = report([record(config="r"), record(seed=1, config="r"), new, record(e=4.0, config="old")])
+    folder, text = report(
+        [
+            record(config="r"),
+            record(seed=1, config="r"),
+            new,
+            record(e=4.0, config="old"),
+        ]
+    )
     results = folder.parent / "r.jsonl"
     assert text.count("Made by") == 1
     assert text.index("Made by") < text.index("\n## ")
@@ -160,10 +263,21 @@ def test_the_report_says_once_by_which_commands_it_was_made(report):
 
 
 def test_the_best_private_methods_are_bold_and_ties_too(report):
-    accuracies = {"mean": 0.6, "public": 0.6049, "least-squares": 0.599, "newton": 0.9, "ncm": 0.95}
-    cells = [record(name, a, trials=5 if name == "newton" else 0) for name, a in accuracies.items()]
+    accuracies = {
+        "mean": 0.6,
+        "public": 0.6049,
+        "least-squares": 0.599,
+        "newton": 0.9,
+        "ncm": 0.95,
+    }
+    cells = [
+        record(name, a, trials=5 if name == "newton" else 0)
+        for name, a in accuracies.items()
+    ]
     _, text = report(cells)
-    cells = re.findall(r"\| (?:zCDP, add-remove, exact|none) \| none \| (.*) \|\n", text)
+    cells = re.findall(
+        r"\| (?:zCDP, add-remove, exact|none) \| none \| (.*) \|\n", text
+    )
     assert cells == ["**0.600**", "**0.605**", "0.599", "0.900", "0.950"]
     assert "or within 0.005." in text
 
@@ -184,7 +298,10 @@ def test_tables_say_how_many_public_rows_were_read(report):
     assert f"| DPPL-Mean | {promise} | none |" in text
     assert f"| DPPL-Public, near | {promise} | 500 |" in text
     assert f"| Softmax prototypes, near, 1,500 rows | {promise} | 1,500 |" in text
-    assert f"| Softmax prototypes, near without a and b, 2,000 rows | {promise} | 500 |" in text
+    assert (
+        f"| Softmax prototypes, near without a and b, 2,000 rows | {promise} | 500 |"
+        in text
+    )
     assert f"| Softmax prototypes (no public rows) | {promise} | none |" in text
     assert f"| Softmax prototypes, no public rows | {promise} | none |" in text
 
@@ -211,22 +328,43 @@ def test_starts_are_named_and_stand_in_order(report):
         ", 5 rows a class left out",
         *(f", from {what}" for what in ("1 example a class", "20 examples a class")),
     ]
-    ends += [f", from names{wrong}" for wrong in ("", ", half of them wrong", ", permuted")]
+    ends += [
+        f", from names{wrong}" for wrong in ("", ", half of them wrong", ", permuted")
+    ]
     names = [f"Softmax prototypes{end} (no public rows)" for end in ends]
     assert rows[: len(names)] == names
     assert set(default_settings(frame(cells))["wrong"]) == {""}
 
 
 @pytest.mark.slow
-def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, compared):
+def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(
+    report, compared
+):
     cells = starts(
-        None, Examples(5, used=False), Examples("names"), Examples("names", "half"), Examples(5), Examples(1)
+        None,
+        Examples(5, used=False),
+        Examples("names"),
+        Examples("names", "half"),
+        Examples(5),
+        Examples(1),
     )
-    folder, text = report([*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)])
-    names, five = (next(panels for panels in compared if f"{wrong} " in str(panels)) for wrong in ("wrong", "permuted"))
+    folder, text = report(
+        [*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)]
+    )
+    names, five = (
+        next(panels for panels in compared if f"{wrong} " in str(panels))
+        for wrong in ("wrong", "permuted")
+    )
     kinds = (
         (names, ("", ", from names", ", from names, half of them wrong")),
-        (five, (", 5 rows a class left out", ", from 5 examples a class", ", from 5 examples a class, permuted")),
+        (
+            five,
+            (
+                ", 5 rows a class left out",
+                ", from 5 examples a class",
+                ", from 5 examples a class, permuted",
+            ),
+        ),
     )
     for panels, ends in kinds:
         labels = [f"Softmax prototypes{end} (no public rows)" for end in ends]
@@ -239,7 +377,10 @@ def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_row
 
 
 def test_examples_alone_are_a_dashed_line_and_a_column(report, drawn):
-    cells = [record("softmax", e=1.0, examples=Examples(5)), record("softmax", 0.25, e=2.0, examples=Examples(5))]
+    cells = [
+        record("softmax", e=1.0, examples=Examples(5)),
+        record("softmax", 0.25, e=2.0, examples=Examples(5)),
+    ]
     cells += [record("softmax", 0.125, budget={"mu": 0.0}, examples=Examples(5))]
     for cell in cells[:2]:
         cell["notion"] = "Gaussian DP"
@@ -248,7 +389,10 @@ def test_examples_alone_are_a_dashed_line_and_a_column(report, drawn):
     assert "| mu 0 (epsilon 0) | mu 1 (epsilon 4.887) | mu 2 (epsilon 11) |" in text
     assert "| **0.125** | **0.500** | **0.250** |" in text
     figure = (folder / "accuracy-blobs-one.svg").read_text("utf-8")
-    assert ">Softmax prototypes, from 5 examples a class (no public rows), mu = 0<" in figure
+    assert (
+        ">Softmax prototypes, from 5 examples a class (no public rows), mu = 0<"
+        in figure
+    )
 
 
 def test_pools_are_compared_only_where_one_method_read_several(report):
@@ -257,7 +401,10 @@ def test_pools_are_compared_only_where_one_method_read_several(report):
 
 
 def test_methods_that_there_are_not_are_refused(report):
-    with pytest.raises(InputError, match="holds results of methods that this version does not have: discriminant"):
+    with pytest.raises(
+        InputError,
+        match="holds results of methods that this version does not have: discriminant",
+    ):
         report([record("discriminant"), record("mean")])
 
 
@@ -266,12 +413,20 @@ def test_calibration_has_a_table_where_it_was_measured(report):
         one = record(method, pool=NEAR, **more)
         return {**one, "metrics": {**one["metrics"], "calibration_error": error}}
 
-    old = [record("linear-probe"), record("softmax", pool=NEAR, e=2.0), record("softmax", pool=NEAR, data="rings")]
-    cells = [measured("softmax", error, seed=seed) for seed, error in enumerate((0.1, 0.3))]
+    old = [
+        record("linear-probe"),
+        record("softmax", pool=NEAR, e=2.0),
+        record("softmax", pool=NEAR, data="rings"),
+    ]
+    cells = [
+        measured("softmax", error, seed=seed) for seed, error in enumerate((0.1, 0.3))
+    ]
     _, text = report([*old, *cells, measured("mean", None)])
     assert text.count("### Calibration: blobs, one") == 1
     assert "### Calibration: rings" not in text
-    table = text[text.index("**Calibration error: blobs, one, IR = 1.**") :].split("\n\n")
+    table = text[text.index("**Calibration error: blobs, one, IR = 1.**") :].split(
+        "\n\n"
+    )
     assert "Bold" not in table[0]
     assert table[1].splitlines()[2:] == [
         "| Softmax prototypes | zCDP, add-remove, exact | 500 | 0.200 ± 0.141 | – |",
@@ -279,7 +434,9 @@ def test_calibration_has_a_table_where_it_was_measured(report):
 
 
 def test_tables_say_how_many_seeds_where_methods_have_different_ones(report):
-    cells = [record("mean", seed=seed) for seed in range(2)] + [record("ncm", 0.9, seed=seed) for seed in range(2)]
+    cells = [record("mean", seed=seed) for seed in range(2)] + [
+        record("ncm", 0.9, seed=seed) for seed in range(2)
+    ]
     _, text = report([*cells, *(record("softmax", seed=seed) for seed in range(3))])
     assert "Seeds: 0, 1, 2; 2 of them, or n where (n) stands." in text
     assert "| **0.500 ± 0.000** |" in text
@@ -295,7 +452,9 @@ def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
     assert shown == pytest.approx(math.ceil(exact * scale) / scale, rel=1e-12)
 
     def delta(epsilon):
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
 
     assert delta(shown) <= 1e-6 < delta(0.999 * shown)
 
@@ -317,21 +476,45 @@ def test_budgets_are_named_by_mu_and_each_notion_keeps_its_own_numbers():
 
 
 def test_notions_with_one_position_share_a_column_and_no_row(report):
-    cells = [record("public", 0.5, pool=NEAR, budget={name: 1.0 if name == "mu" else 0.5}) for name in ("mu", "rho")]
-    cells += [record("public", 0.7, pool=NEAR, budget={"epsilon": 1.0}), record("ncm", 0.9)]
+    cells = [
+        record("public", 0.5, pool=NEAR, budget={name: 1.0 if name == "mu" else 0.5})
+        for name in ("mu", "rho")
+    ]
+    cells += [
+        record("public", 0.7, pool=NEAR, budget={"epsilon": 1.0}),
+        record("ncm", 0.9),
+    ]
     _, text = report(cells)
-    assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) or pure epsilon 1 (at mu 1) |" in text
-    assert "| DPPL-Public, Gaussian DP | Gaussian DP, add-remove, exact | 500 | 0.500 |" in text
+    assert (
+        "| method | guarantee | public rows | mu 1 (epsilon 4.887) or pure epsilon 1 (at mu 1) |"
+        in text
+    )
+    assert (
+        "| DPPL-Public, Gaussian DP | Gaussian DP, add-remove, exact | 500 | 0.500 |"
+        in text
+    )
     assert "| DPPL-Public, zCDP | zCDP, add-remove, exact | 500 | 0.500 |" in text
-    assert "| DPPL-Public, pure DP | pure DP, add-remove, exact | 500 | **0.700** |" in text
+    assert (
+        "| DPPL-Public, pure DP | pure DP, add-remove, exact | 500 | **0.700** |"
+        in text
+    )
     assert "| Nearest class mean (not private) | none |" in text
 
 
 def test_figures_of_several_notions_have_a_line_for_each(report, compared):
     steps = {"norm": [1.0, 2.0]}
-    cells = [record("coinpress", budget=budget, coinpress=steps) for budget in ({"mu": 2.0}, {"rho": 2.0})]
+    cells = [
+        record("coinpress", budget=budget, coinpress=steps)
+        for budget in ({"mu": 2.0}, {"rho": 2.0})
+    ]
     cells += [
-        record("public-topk", accuracy, pool=Pool("near", rows=rows), budget=budget, parameters={"n_prototypes": k})
+        record(
+            "public-topk",
+            accuracy,
+            pool=Pool("near", rows=rows),
+            budget=budget,
+            parameters={"n_prototypes": k},
+        )
         for budget, better in (({"mu": 2.0}, 2), ({"rho": 2.0}, 5))
         for k, rows in ((2, None), (5, None), (5, 50))
         for accuracy in [0.6 if k == better else 0.4]
@@ -358,19 +541,27 @@ def test_committed_results_keep_their_positions(name):
     assert len(private) > 100
     for one in private:
         assert position(one["cell"]["budget"]) == float(f"{one['e']:.9g}")
-        assert budget_name(one["cell"]["budget"]).startswith(f"mu {one['e']:g} (epsilon ")
+        assert budget_name(one["cell"]["budget"]).startswith(
+            f"mu {one['e']:g} (epsilon "
+        )
 
 
 def test_titles_name_an_imbalance_ratio_that_was_not_reached(report):
-    large, small = {"class_sizes": [100, 1], "n_public": None}, {"class_sizes": [35, 1], "n_public": None}
+    large = {"class_sizes": [100, 1], "n_public": None}
+    small = {"class_sizes": [35, 1], "n_public": None}
     _, text = report(
-        [record(ir=100.0, data="large") | {"data": large}, record(ir=100.0, data="small") | {"data": small}]
+        [
+            record(ir=100.0, data="large") | {"data": large},
+            record(ir=100.0, data="small") | {"data": small},
+        ]
     )
     assert "Balanced test accuracy: large, one, IR = 100." in text
     assert "Balanced test accuracy: small, one, IR = 100 (reached: 35)." in text
 
 
-def test_a_folder_with_files_of_someone_else_is_refused_and_an_earlier_report_replaced(report, tmp_path):
+def test_a_folder_with_files_of_someone_else_is_refused_and_an_earlier_report_replaced(
+    report, tmp_path
+):
     folder, text = report([record()])
     assert write_report(tmp_path / "r.jsonl", folder)
     assert (folder / "report.md").read_text("utf-8") == text
@@ -384,13 +575,16 @@ def test_a_folder_with_files_of_someone_else_is_refused_and_an_earlier_report_re
 
 def test_what_was_tuned_is_marked_everywhere(report, drawn):
     drawn.add("accuracy-blobs-one")
-    folder, text = report([record(), record(trials=5), record(e=2), record(e=2, trials=5)])
+    folder, text = report(
+        [record(), record(trials=5), record(e=2), record(e=2, trials=5)]
+    )
     rows = [line for line in text.splitlines() if line.startswith("| DPPL-Mean")]
     assert sorted(TUNED in row for row in rows) == [False, True]
     for content in (text, (folder / "accuracy-blobs-one.svg").read_text("utf-8")):
         assert f"DPPL-Mean ({TUNED})" in content
     styles = line_styles(lines(frame([record(), record(trials=5)])))
-    plain, tuned = styles["DPPL-Mean"], styles[f"DPPL-Mean ({TUNED})"]
+    plain = styles["DPPL-Mean"]
+    tuned = styles[f"DPPL-Mean ({TUNED})"]
     assert tuned["color"] == plain["color"]
     assert tuned["linestyle"] not in (None, "-", plain.get("linestyle"))
 
@@ -399,9 +593,18 @@ def test_tables_hold_means_and_deviations_over_seeds_and_say_how_many(report):
     cells = [record(accuracy=a, seed=s) for s, a in enumerate((0.4, 0.5, 0.6))]
     cells += [record(accuracy=0.7, e=4.0), record("ncm", 0.9)]
     _, text = report(cells)
-    assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |" in text
-    assert "| DPPL-Mean | zCDP, add-remove, exact | none | **0.500 ± 0.100** | **0.700** (1) |" in text
-    assert "| Nearest class mean (not private) | none | none | 0.900 (1) | 0.900 (1) |" in text
+    assert (
+        "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |"
+        in text
+    )
+    assert (
+        "| DPPL-Mean | zCDP, add-remove, exact | none | **0.500 ± 0.100** | **0.700** (1) |"
+        in text
+    )
+    assert (
+        "| Nearest class mean (not private) | none | none | 0.900 (1) | 0.900 (1) |"
+        in text
+    )
     assert "| blobs | DPPL-Mean | – | 0.25 (0.125) | 0.01 (0.01) | 100 |" in text
 
 
@@ -411,11 +614,19 @@ def test_sizes_of_classes_are_those_of_the_first_seed(report):
 
 
 def test_a_partial_file_makes_a_report_and_failures_are_listed(report):
-    failed = {**record(seed=7), "status": "failed", "error": "MemoryError", "message": "no | memory\n<b>"}
+    failed = {
+        **record(seed=7),
+        "status": "failed",
+        "error": "MemoryError",
+        "message": "no | memory\n<b>",
+    }
     _, text = report([record("public", pool=NEAR, ir="natural"), failed])
     assert "1 cells done; 1 failed." in text
     assert TUNED not in text
-    assert r"| DPPL-Mean | blobs, one, IR = 1 | 7 | MemoryError | no \| memory <b> |" in text
+    assert (
+        r"| DPPL-Mean | blobs, one, IR = 1 | 7 | MemoryError | no \| memory <b> |"
+        in text
+    )
 
 
 def test_a_file_without_a_finished_cell_makes_none(report):
@@ -430,18 +641,32 @@ def test_figures_that_compare_methods_show_one_pool_and_one_k():
 
 
 def test_k_of_one_is_never_left_out():
-    cells = [record("public-topk", pool=NEAR, parameters={"n_prototypes": k}) for k in (1, 2, 5)]
+    cells = [
+        record("public-topk", pool=NEAR, parameters={"n_prototypes": k})
+        for k in (1, 2, 5)
+    ]
     assert default_settings(frame(cells))["k"].tolist() == [1, 5]
 
 
 @pytest.mark.slow
-def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, compared):
+def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(
+    report, compared
+):
     cells = [
         record("public", 0.9, pool=NEAR, parameters={"lattice__pool": 2}),
         record("public", 0.9, pool=Pool("near", rows=9)),
     ]
-    cells += [record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k}) for k in (2, 5)]
-    report([*cells, record("public", 0.4, pool=NEAR), record("public", 0.6, pool=NEAR, e=2.0)])
+    cells += [
+        record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k})
+        for k in (2, 5)
+    ]
+    report(
+        [
+            *cells,
+            record("public", 0.4, pool=NEAR),
+            record("public", 0.6, pool=NEAR, e=2.0),
+        ]
+    )
     assert {"": {"IR = 1": {1.0: [5], 2.0: [1]}}} in compared
 
 
@@ -465,26 +690,59 @@ def test_methods_differ_by_colour_or_line_style_and_softmax_is_foremost():
 @pytest.mark.parametrize("n_panels", [1, 2, 3, 4])
 def test_legends_stay_inside_the_figure(n_panels):
     names = [*PRIVATE, "ncm", "lda", "logistic"]
-    cells = [record(name, e=e, trials=t) for name in names for e in (1.0, 2.0) for t in (0, 5)]
-    figure = figures.draw([(f"IR = {place}", lines(frame(cells))) for place in range(n_panels)], "accuracy")
+    cells = [
+        record(name, e=e, trials=t)
+        for name in names
+        for e in (1.0, 2.0)
+        for t in (0, 5)
+    ]
+    figure = figures.draw(
+        [(f"IR = {place}", lines(frame(cells))) for place in range(n_panels)],
+        "accuracy",
+    )
     figure.canvas.draw()
     (legend,) = figure.legends
-    box, whole = legend.get_window_extent(), figure.bbox
+    box = legend.get_window_extent()
+    whole = figure.bbox
     assert whole.x0 + 5 < box.x0
     assert box.x1 < whole.x1 - 5
 
 
 def test_no_two_lines_of_a_figure_look_alike():
-    names = ["mean", "coinpress", "public", "softmax", "newton", "linear-probe", "global-adapt"]
+    names = [
+        "mean",
+        "coinpress",
+        "public",
+        "softmax",
+        "newton",
+        "linear-probe",
+        "global-adapt",
+    ]
     cells = [record(name) for name in names]
-    cells += [record("public-topk", parameters={"n_prototypes": k}) for k in range(1, 30)]
-    cells += [record(name, trials=3) for name in names] + [record("ncm"), record("lda"), record("logistic")]
-    looks = [tuple(map(str, style.items())) for style in line_styles(lines(frame(cells))).values()]
+    cells += [
+        record("public-topk", parameters={"n_prototypes": k}) for k in range(1, 30)
+    ]
+    cells += [record(name, trials=3) for name in names] + [
+        record("ncm"),
+        record("lda"),
+        record("logistic"),
+    ]
+    looks = [
+        tuple(map(str, style.items()))
+        for style in line_styles(lines(frame(cells))).values()
+    ]
     assert len(looks) == len(set(looks)) == len(names) * 2 + 29 + 3
 
 
 def test_lines_hold_the_values_of_all_seeds():
-    (one,) = lines(frame([record(accuracy=a, seed=s, budget={"mu": 2.0}) for s, a in enumerate((0.0, 0.5, 1.0))]))
+    (one,) = lines(
+        frame(
+            [
+                record(accuracy=a, seed=s, budget={"mu": 2.0})
+                for s, a in enumerate((0.0, 0.5, 1.0))
+            ]
+        )
+    )
     assert one.values == {2.0: [0.0, 0.5, 1.0]}
     assert quartiles(one.values[2.0]) == (0.25, 0.5, 0.75)
 

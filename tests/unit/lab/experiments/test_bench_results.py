@@ -29,7 +29,9 @@ def test_what_was_appended_is_there_again(path):
     assert path.read_bytes().count(b"\n") == 3
 
 
-@pytest.mark.parametrize("torn", [b"{", b'{"schema": 1, "key": "c", "sta', b"\x00\xff", b'"text"', b"1"])
+@pytest.mark.parametrize(
+    "torn", [b"{", b'{"schema": 1, "key": "c", "sta', b"\x00\xff", b'"text"', b"1"]
+)
 def test_a_torn_last_line_is_ignored_and_cut_off(path, torn):
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
@@ -53,7 +55,10 @@ def test_the_last_word_on_a_cell_is_its_result_if_it_has_one(path):
     with ResultsFile(path) as results:
         results.append(record("b"))
         results.append(record("a", "failed"))
-    assert {r["key"]: r["status"] for r in read_results(path)} == {"a": "done", "b": "done"}
+    assert {r["key"]: r["status"] for r in read_results(path)} == {
+        "a": "done",
+        "b": "done",
+    }
 
 
 @pytest.mark.parametrize(
@@ -62,8 +67,14 @@ def test_the_last_word_on_a_cell_is_its_result_if_it_has_one(path):
         (b"{", "line 2 is no result"),
         (b"[1]", "line 2 is no result"),
         (b'{"schema": 1}', "line 2 is no result"),
-        (b'{"schema": 2, "key": "x", "status": "done"}', "line 2 has schema 2 .* reads schema 1"),
-        (b'{"schema": 1, "key": "x", "status": "lost"}', "line 2 has schema 1 and status 'lost'"),
+        (
+            b'{"schema": 2, "key": "x", "status": "done"}',
+            "line 2 has schema 2 .* reads schema 1",
+        ),
+        (
+            b'{"schema": 1, "key": "x", "status": "lost"}',
+            "line 2 has schema 1 and status 'lost'",
+        ),
     ],
 )
 def test_damage_inside_the_file_is_an_error_and_changes_nothing(path, line, told):
@@ -91,22 +102,32 @@ def test_no_results_file_is_said_so(tmp_path):
 
 
 def test_packing_loses_nothing_and_overwrites_nothing(path, tmp_path):
-    packed, lines = tmp_path / "packed.jsonl.xz", tmp_path / "again.jsonl"
-    results = [record("c") | {"e": 5e-324, "pool": None, "exact": True, "warnings": ["µ"]}, *read_results(path)]
+    packed = tmp_path / "packed.jsonl.xz"
+    lines = tmp_path / "again.jsonl"
+    results = [
+        record("c") | {"e": 5e-324, "pool": None, "exact": True, "warnings": ["µ"]},
+        *read_results(path),
+    ]
     for target in (packed, lines):
         write_results(results, target)
         assert json.dumps(read_results(target)) == json.dumps(results)
         with pytest.raises(FileExistsError):
             write_results(results, target)
-    assert lines.read_text("utf-8") == "".join(json.dumps(result) + "\n" for result in results)
+    assert lines.read_text("utf-8") == "".join(
+        json.dumps(result) + "\n" for result in results
+    )
 
 
 def test_damage_of_packed_results_is_noticed_wherever_it_is(path, tmp_path):
-    packed, results = tmp_path / "packed.jsonl.xz", read_results(path)
+    packed = tmp_path / "packed.jsonl.xz"
+    results = read_results(path)
     write_results(results, packed)
     whole = packed.read_bytes()
     for place in range(0, len(whole), 7):
-        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]):
+        for damaged in (
+            whole[:place],
+            whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :],
+        ):
             packed.write_bytes(damaged)
             with pytest.raises(InputError, match="damaged, or not packed"):
                 read_results(packed)

@@ -16,7 +16,8 @@ from dppl.lab.experiments.runner import run_experiment
 
 SEEDS = {"methods": ["mean"], "seeds": 6}
 
-# Runs a configuration and kills itself, without any warning, when three records are on disk.
+# Runs a configuration and kills itself, without any warning, when three records are on
+# disk.
 DIES = """
     import os, signal, sys
     from dppl.lab.experiments.config import load_experiment
@@ -40,16 +41,25 @@ def path(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_survives_sigkill_and_computes_nothing_twice(write_config, experiment, path, tmp_path):
+def test_a_run_survives_sigkill_and_computes_nothing_twice(
+    write_config, experiment, path, tmp_path
+):
     """Its processes start as those of a user do."""
     script = tmp_path / "dies.py"
     script.write_text(textwrap.dedent(DIES))
     config = write_config(**SEEDS)
-    killed = subprocess.run([sys.executable, script, config, path], capture_output=True, timeout=120, check=False)
+    killed = subprocess.run(
+        [sys.executable, script, config, path],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL
     before = path.read_bytes()
     assert before.count(b"\n") == 3
-    path.write_bytes(before + b'{"schema": 1, "k')  # as if the machine had stopped while it wrote
+    path.write_bytes(
+        before + b'{"schema": 1, "k'
+    )  # as if the machine had stopped while it wrote
     began = []
     summary = run_experiment(experiment(**SEEDS), path, jobs=1, finished=began.append)
     assert (summary.cells, summary.before, summary.done, summary.failed) == (6, 3, 3, 0)
@@ -76,7 +86,9 @@ def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
         summary = run_experiment(loaded, path, jobs=1)
         assert (summary.done, summary.failed) == ((2, 1) if runs == 1 else (0, 1))
         assert path.read_bytes().count(b"\n") == 2 + runs
-    (failed,) = [record for record in read_results(path) if record["status"] == "failed"]
+    (failed,) = [
+        record for record in read_results(path) if record["status"] == "failed"
+    ]
     assert failed["error"] == "ParameterError"
     assert (failed["config"], failed["data_folder"]) == (loaded.config, None)
     assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == around
@@ -95,7 +107,9 @@ def test_a_process_that_dies_costs_its_cell_only(experiment, path):
     loaded = experiment(**SEEDS)
     summary = run_experiment(loaded, path, jobs=1, finished=finished)
     assert (summary.done, summary.failed) == (5, 1)
-    (failed,) = [record for record in read_results(path) if record["status"] == "failed"]
+    (failed,) = [
+        record for record in read_results(path) if record["status"] == "failed"
+    ]
     assert failed["error"] == "WorkerDied"
     assert "was memory short?" in failed["message"]
 
@@ -127,5 +141,7 @@ def test_two_runners_cannot_share_a_file(experiment, path):
 
 
 def test_jobs_are_counted_in_whole_processes(experiment, path):
-    with pytest.raises(ParameterError, match="jobs must be an integer of at least 1; got 0"):
+    with pytest.raises(
+        ParameterError, match="jobs must be an integer of at least 1; got 0"
+    ):
         run_experiment(experiment(), path, jobs=0)

@@ -5,12 +5,16 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
-SPEC = importlib.util.spec_from_file_location("dppl_tools_results_page", ROOT / "tools" / "results_page.py")
+SPEC = importlib.util.spec_from_file_location(
+    "dppl_tools_results_page", ROOT / "tools" / "results_page.py"
+)
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 
 
-def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path, monkeypatch):
+def test_a_report_is_made_once_and_again_when_its_results_are_newer(
+    tmp_path, monkeypatch
+):
     """The command that writes a report is that of tests/system/cli/test_cli_bench.py, so files stand for it here."""
     runs = []
 
@@ -28,9 +32,14 @@ def test_a_report_is_made_once_and_again_when_its_results_are_newer(tmp_path, mo
     tool.report(results, tmp_path / "built")
     page = tmp_path / "built" / "some" / "report.md"
     text = page.read_text(encoding="utf-8")
-    assert text == f"`dppl bench some` of {tmp_path.name}"  # without the folder in which it was made
+    assert (
+        text == f"`dppl bench some` of {tmp_path.name}"
+    )  # without the folder in which it was made
     assert runs == [["-m", "dppl", "bench", "some.jsonl.xz", "--out"]]
-    assert {path.name for path in page.parent.iterdir()} == {"report.md", "accuracy.png"}
+    assert {path.name for path in page.parent.iterdir()} == {
+        "report.md",
+        "accuracy.png",
+    }
     page.write_text("kept")
     tool.report(results, tmp_path / "built")
     assert page.read_text() == "kept"

@@ -30,7 +30,12 @@ def streams(write_config):
     """Write a configuration of streams and load it."""
 
     def load(**changes):
-        content = {"streams": [HALVES], "methods": ["ContinualPrototypes"], "budgets": [{"mu": [1]}], **changes}
+        content = {
+            "streams": [HALVES],
+            "methods": ["ContinualPrototypes"],
+            "budgets": [{"mu": [1]}],
+            **changes,
+        }
         return load_experiment(str(write_config(**content)))
 
     return load
@@ -91,22 +96,42 @@ def forgetful(monkeypatch, tmp_path):
         models.append(Forgetful(random_state))
         return models[-1]
 
-    monkeypatch.setitem(STREAM_METHODS, "Forgetful", SimpleNamespace(build=build, private=False))
+    monkeypatch.setitem(
+        STREAM_METHODS, "Forgetful", SimpleNamespace(build=build, private=False)
+    )
 
     def compute(stream):
-        cell = Cell("Forgetful", {}, "onehot", "none", None, None, "natural", 0, stream=stream)
+        cell = Cell(
+            "Forgetful", {}, "onehot", "none", None, None, "natural", 0, stream=stream
+        )
         spec = SimpleNamespace(name="onehot", encoder="none")
-        monkeypatch.setattr("dppl.lab.experiments.cells.load_dataset", lambda _: Dataset(*parts, np.arange(3), {}))
+        monkeypatch.setattr(
+            "dppl.lab.experiments.cells.load_dataset",
+            lambda _: Dataset(*parts, np.arange(3), {}),
+        )
         monkeypatch.setattr("dppl.lab.experiments.cells._LOADED", {})
-        parts = [np.load(folder / f"{part}.npy") for part in ("train_x", "train_y", "test_x", "test_y")]
+        parts = [
+            np.load(folder / f"{part}.npy")
+            for part in ("train_x", "train_y", "test_x", "test_y")
+        ]
         return run_cell(cell, {("onehot", "none"): spec}), models
 
     return compute
 
 
 def test_metrics_are_those_of_a_matrix_computed_by_hand(forgetful, monkeypatch):
-    order = [SimpleNamespace(rows=np.flatnonzero(np.repeat(range(3), (3, 2, 5)) == c), classes=[c]) for c in (2, 0, 1)]
-    tests = [SimpleNamespace(rows=np.flatnonzero(np.repeat(range(3), (4, 1, 3)) == c), classes=[c]) for c in (2, 0, 1)]
+    order = [
+        SimpleNamespace(
+            rows=np.flatnonzero(np.repeat(range(3), (3, 2, 5)) == c), classes=[c]
+        )
+        for c in (2, 0, 1)
+    ]
+    tests = [
+        SimpleNamespace(
+            rows=np.flatnonzero(np.repeat(range(3), (4, 1, 3)) == c), classes=[c]
+        )
+        for c in (2, 0, 1)
+    ]
     monkeypatch.setattr(Stream, "tasks", lambda *_: order)
     monkeypatch.setattr(Stream, "test_tasks", lambda *_: tests)
     result, models = forgetful(Stream("class-incremental", 3))
@@ -137,7 +162,9 @@ def test_classes_of_tasks_are_told_only_where_a_stream_says_so(forgetful):
     assert models[1].told == [None]  # one task of all classes
 
 
-def test_a_method_of_all_records_so_far_is_given_them_and_their_classes(forgetful, monkeypatch):
+def test_a_method_of_all_records_so_far_is_given_them_and_their_classes(
+    forgetful, monkeypatch
+):
     given = []
 
     def partial_fit(self, X, y, *, task_classes=None):
@@ -159,7 +186,8 @@ def test_a_method_of_all_records_so_far_is_given_them_and_their_classes(forgetfu
 def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_state_to_the_end(
     forgetful, monkeypatch
 ):
-    states, bounds = [], []
+    states = []
+    bounds = []
 
     def partial_fit(self, X, y, *, task_classes=None, state=None):
         bounds.append(self.max_tasks)
@@ -181,26 +209,50 @@ def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_
 
 def test_a_budget_for_all_tasks_is_split_where_their_costs_add_up(streams, monkeypatch):
     model = SimpleNamespace(tasks="overlapping", budget=None)
-    monkeypatch.setitem(STREAM_METHODS, "Several", SimpleNamespace(build=lambda *_: model, private=True))
+    monkeypatch.setitem(
+        STREAM_METHODS, "Several", SimpleNamespace(build=lambda *_: model, private=True)
+    )
     stream = Stream("shuffled", 4)
-    cell = Cell("Several", {}, "blobs", "none", None, {"mu": 1.0}, "natural", 0, stream=stream, in_all=True)
+    cell = Cell(
+        "Several",
+        {},
+        "blobs",
+        "none",
+        None,
+        {"mu": 1.0},
+        "natural",
+        0,
+        stream=stream,
+        in_all=True,
+    )
     dataset = SimpleNamespace(classes=np.arange(2), public=lambda pool, seed: None)
     assert _start(cell, dataset, 0).budget == GaussianDP(0.5)  # squares of mu add up
     assert _start(cell, dataset, 0, n_tasks=1).budget == GaussianDP(1.0)
     assert cell.key != replace(cell, in_all=False).key
-    loaded = streams(methods=[{"method": "ContinualPrototypes", "in_all": [False, True]}])
+    loaded = streams(
+        methods=[{"method": "ContinualPrototypes", "in_all": [False, True]}]
+    )
     assert [cell.in_all for cell in loaded.cells] == [False, True]
-    with pytest.raises(ParameterError, match="in_all is for methods whose tasks overlap"):
+    with pytest.raises(
+        ParameterError, match="in_all is for methods whose tasks overlap"
+    ):
         check_cells(loaded.cells, loaded.datasets)
 
 
 def test_a_result_says_all_that_one_of_a_single_fit_says(run):
     (result,) = run()
-    assert (result["status"], result["adjacency"], result["exact"], result["e"]) == ("done", "add-remove", True, 1.0)
+    assert (result["status"], result["adjacency"], result["exact"], result["e"]) == (
+        "done",
+        "add-remove",
+        True,
+        1.0,
+    )
     assert result["cell"]["stream"] == {
         "kind": "class-incremental", "n_tasks": 2, "elsewhere": None, "told": False, "recipe": None,
     }  # fmt: skip
-    assert set(result["seconds"]) == {f"{step}_{clock}" for step in ("fit", "predict", "joint") for clock in CLOCKS}
+    assert set(result["seconds"]) == {
+        f"{step}_{clock}" for step in ("fit", "predict", "joint") for clock in CLOCKS
+    }
     assert result["stream"]["model_bytes"] > 100
     assert result["data"]["n_train"] == 160
 
@@ -219,7 +271,8 @@ def test_equal_cells_have_equal_results_and_other_seeds_other_ones(run):
         "seeds": 2,
         "budgets": [{"mu": [0.02]}],
     }
-    first, again = run(**changes), run(**changes)
+    first = run(**changes)
+    again = run(**changes)
     assert list(map(steady, first)) == list(map(steady, again))
     accuracies = [json.dumps(result["stream"]["accuracies"]) for result in first]
     assert len(set(accuracies)) == 4
@@ -243,13 +296,20 @@ def test_the_grid_of_streams_is_complete(streams):
 
 def test_non_private_is_no_promise_and_costs_no_accuracy(run):
     (private, free) = run(budgets=[{"mu": [0.01]}, "non-private"])
-    assert (free["notion"], free["adjacency"], free["exact"], free["covered"]) == ("none", None, None, None)
+    assert (free["notion"], free["adjacency"], free["exact"], free["covered"]) == (
+        "none",
+        None,
+        None,
+        None,
+    )
     assert free["cell"]["budget"] == {"mu": 1e6}
     assert free["metrics"]["accuracy"] > 0.9 > private["metrics"]["accuracy"]
 
 
 def test_public_rows_are_given_with_the_first_task(run):
-    (result,) = run(methods=[{"method": "ContinualPrototypes", "lattice__center": "public"}])
+    (result,) = run(
+        methods=[{"method": "ContinualPrototypes", "lattice__center": "public"}]
+    )
     assert (result["status"], result["data"]["n_public"]) == ("done", 60)
 
 
@@ -258,10 +318,15 @@ def test_data_sets_are_tasks_and_keep_their_classes_apart(streams, data):
     folder.mkdir()
     rng = np.random.default_rng(0)
     for part, n in (("train", 30), ("test", 9)):
-        np.save(folder / f"{part}_x.npy", rng.standard_normal((n, 20)).astype(np.float32))
+        np.save(
+            folder / f"{part}_x.npy", rng.standard_normal((n, 20)).astype(np.float32)
+        )
         np.save(folder / f"{part}_y.npy", np.resize(["a", "b", "c"], n))
     both = [{"name": "blobs", "encoder": "none"}, {"name": "wide", "encoder": "other"}]
-    loaded = streams(datasets=both, streams=[{"of": ["blobs", "wide"], "kind": "data-sets", "told": [False, True]}])
+    loaded = streams(
+        datasets=both,
+        streams=[{"of": ["blobs", "wide"], "kind": "data-sets", "told": [False, True]}],
+    )
     assert list(loaded.datasets) == [("blobs + wide", "none + other")]
     dataset = load_dataset(loaded.datasets["blobs + wide", "none + other"])
     assert dataset.n_classes_of_parts == (4, 3)
@@ -275,7 +340,9 @@ def test_data_sets_are_tasks_and_keep_their_classes_apart(streams, data):
     ):
         assert [set(y[task.rows]) for task in tasks] == [{0, 1, 2, 3}, {4, 5, 6}]
     check_cells(loaded.cells, loaded.datasets)
-    assert all(run_cell(cell, loaded.datasets)["status"] == "done" for cell in loaded.cells)
+    assert all(
+        run_cell(cell, loaded.datasets)["status"] == "done" for cell in loaded.cells
+    )
 
 
 @pytest.fixture
@@ -285,13 +352,23 @@ def benchmarks(tmp_path):
 
     def rows(n_classes, each, shift):
         y = np.repeat(np.arange(n_classes), each)
-        return np.roll(np.eye(200)[y], shift, axis=1) + 0.01 * rng.standard_normal((len(y), 200)), y
+        return np.roll(np.eye(200)[y], shift, axis=1) + 0.01 * rng.standard_normal(
+            (len(y), 200)
+        ), y
 
-    names = {"cifar100": 100, "imagenet-r": 200, **dict.fromkeys(RECIPES["5-dataset"].datasets, 10)}
+    names = {
+        "cifar100": 100,
+        "imagenet-r": 200,
+        **dict.fromkeys(RECIPES["5-dataset"].datasets, 10),
+    }
     for place, (name, n_classes) in enumerate(names.items()):
         (tmp_path / "all" / name).mkdir(parents=True)
-        for part, each in (("", 20),) if name == "imagenet-r" else (("train_", 4), ("test_", 2)):
-            for kind, array in zip("xy", rows(n_classes, each, 10 * place), strict=True):
+        for part, each in (
+            (("", 20),) if name == "imagenet-r" else (("train_", 4), ("test_", 2))
+        ):
+            for kind, array in zip(
+                "xy", rows(n_classes, each, 10 * place), strict=True
+            ):
                 np.save(tmp_path / "all" / name / f"{part}{kind}.npy", array)
     return tmp_path / "all"
 
@@ -299,8 +376,15 @@ def benchmarks(tmp_path):
 @pytest.mark.parametrize(("recipe", "tasks", "classes"), [
     ("cifar100-10x10", 10, 10), ("imagenet-r-10x20", 10, 20), ("5-dataset", 5, 10),
 ])  # fmt: skip
-def test_recipes_cut_their_data_sets_as_the_paper_does(write_config, benchmarks, recipe, tasks, classes):
-    changes = {"datasets": None, "streams": [recipe], "methods": ["ContinualPrototypes"], "budgets": ["non-private"]}
+def test_recipes_cut_their_data_sets_as_the_paper_does(
+    write_config, benchmarks, recipe, tasks, classes
+):
+    changes = {
+        "datasets": None,
+        "streams": [recipe],
+        "methods": ["ContinualPrototypes"],
+        "budgets": ["non-private"],
+    }
     loaded = load_experiment(str(write_config(**changes, ir=None)), benchmarks)
     check_cells(loaded.cells, loaded.datasets)
     (cell,), (spec,) = loaded.cells, loaded.datasets.values()
@@ -312,23 +396,36 @@ def test_recipes_cut_their_data_sets_as_the_paper_does(write_config, benchmarks,
     assert cell.stream.name == recipe
 
 
-def test_a_data_set_in_one_piece_has_a_random_fifth_as_its_test_set(write_config, benchmarks):
-    changes = {"datasets": None, "methods": ["ContinualPrototypes"], "streams": ["imagenet-r-10x20"]}
+def test_a_data_set_in_one_piece_has_a_random_fifth_as_its_test_set(
+    write_config, benchmarks
+):
+    changes = {
+        "datasets": None,
+        "methods": ["ContinualPrototypes"],
+        "streams": ["imagenet-r-10x20"],
+    }
     loaded = load_experiment(str(write_config(**changes)), benchmarks)
     (spec,) = loaded.datasets.values()
-    first, again = load_dataset(spec), load_dataset(spec)
+    first = load_dataset(spec)
+    again = load_dataset(spec)
     assert (len(first.y), len(first.y_test)) == (3200, 800)
     np.testing.assert_array_equal(first.y_test, again.y_test)
     both = np.concatenate([first.X, first.X_test])
     assert len(np.unique(both, axis=0)) == 4000
-    assert len({*np.bincount(first.y_test, minlength=200)}) > 1  # over all rows, not class by class
+    assert (
+        len({*np.bincount(first.y_test, minlength=200)}) > 1
+    )  # over all rows, not class by class
 
 
 def test_a_recipe_refuses_data_of_another_shape(write_config, data):
     blobs = {"name": "cifar100", "folder": "blobs", "encoder": "none"}
-    path = write_config(datasets=[blobs], methods=["ContinualPrototypes"], streams=["cifar100-10x10"])
+    path = write_config(
+        datasets=[blobs], methods=["ContinualPrototypes"], streams=["cifar100-10x10"]
+    )
     loaded = load_experiment(str(path))
-    with pytest.raises(InputError, match=r"cifar100-10x10 has 100 classes; the data has 4\."):
+    with pytest.raises(
+        InputError, match=r"cifar100-10x10 has 100 classes; the data has 4\."
+    ):
         check_cells(loaded.cells, loaded.datasets)
     assert run_cell(loaded.cells[0], loaded.datasets)["error"] == "InputError"
 
@@ -336,29 +433,69 @@ def test_a_recipe_refuses_data_of_another_shape(write_config, data):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"streams": ["cifar-10x10"]}, r"recipe must be one of cifar100-10x10, imagenet-r-10x20, 5-dataset, .*; got"),
+        (
+            {"streams": ["cifar-10x10"]},
+            r"recipe must be one of cifar100-10x10, imagenet-r-10x20, 5-dataset, .*; got",
+        ),
         (
             {"streams": [{**HALVES, "kind": "sorted"}]},
             r"streams\[0\]\.kind must be 'class-incremental', .*; got 'sorted'",
         ),
-        ({"streams": [{**HALVES, "of": "rings"}]}, r"streams\[0\]\.of must be one of blobs; got 'rings'"),
-        ({"streams": [{"of": "blobs", "kind": "shuffled"}]}, "each kind but data-sets needs tasks"),
-        ({"streams": [{"of": ["blobs", "blobs"], "kind": "data-sets", "tasks": 2}]}, "has one a data set"),
-        ({"streams": [{**HALVES, "of": ["blobs", "blobs"]}]}, "data-sets takes a list of several"),
-        ({"streams": [{**HALVES, "elsewhere": 0.5}]}, "elsewhere is for blurry streams"),
+        (
+            {"streams": [{**HALVES, "of": "rings"}]},
+            r"streams\[0\]\.of must be one of blobs; got 'rings'",
+        ),
+        (
+            {"streams": [{"of": "blobs", "kind": "shuffled"}]},
+            "each kind but data-sets needs tasks",
+        ),
+        (
+            {"streams": [{"of": ["blobs", "blobs"], "kind": "data-sets", "tasks": 2}]},
+            "has one a data set",
+        ),
+        (
+            {"streams": [{**HALVES, "of": ["blobs", "blobs"]}]},
+            "data-sets takes a list of several",
+        ),
+        (
+            {"streams": [{**HALVES, "elsewhere": 0.5}]},
+            "elsewhere is for blurry streams",
+        ),
         (
             {"streams": [{**HALVES, "kind": "blurry", "elsewhere": 2}]},
             "elsewhere must be less than or equal to 1; got 2",
         ),
-        ({"streams": [{**HALVES, "kind": "shuffled", "told": True}]}, "told is for class-incremental and data-sets"),
-        ({"streams": [{**HALVES, "told": "yes"}]}, r"told\[0\] must be a valid boolean; got 'yes'"),
-        ({"streams": [{**HALVES, "tasks": 0}]}, r"tasks\[0\] must be greater than or equal to 1; got 0"),
+        (
+            {"streams": [{**HALVES, "kind": "shuffled", "told": True}]},
+            "told is for class-incremental and data-sets",
+        ),
+        (
+            {"streams": [{**HALVES, "told": "yes"}]},
+            r"told\[0\] must be a valid boolean; got 'yes'",
+        ),
+        (
+            {"streams": [{**HALVES, "tasks": 0}]},
+            r"tasks\[0\] must be greater than or equal to 1; got 0",
+        ),
         ({"streams": [{**HALVES, "speed": 1}]}, "speed is an unknown key"),
         ({"methods": ["mean"]}, r"must be one of ContinualPrototypes.*; got 'mean'"),
-        ({"methods": [{"method": "ContinualPrototypes", "weight": 1}]}, "has no parameter 'weight'"),
-        ({"methods": [{"method": "ContinualPrototypes", "examples": 1}]}, "does not start from examples"),
         (
-            {"methods": [{"method": "ContinualPrototypes", "examples": {"source": 1, "used": False}}]},
+            {"methods": [{"method": "ContinualPrototypes", "weight": 1}]},
+            "has no parameter 'weight'",
+        ),
+        (
+            {"methods": [{"method": "ContinualPrototypes", "examples": 1}]},
+            "does not start from examples",
+        ),
+        (
+            {
+                "methods": [
+                    {
+                        "method": "ContinualPrototypes",
+                        "examples": {"source": 1, "used": False},
+                    }
+                ]
+            },
             "examples are for single fits",
         ),
     ],
@@ -369,7 +506,10 @@ def test_bad_configurations_of_streams_name_the_key(streams, changes, told):
 
 
 def test_streams_and_single_fits_do_not_mix(write_config, experiment):
-    with pytest.raises(ParameterError, match=r"methods\[0\] must be one of ContinualPrototypes.* got 'mean'"):
+    with pytest.raises(
+        ParameterError,
+        match=r"methods\[0\] must be one of ContinualPrototypes.* got 'mean'",
+    ):
         experiment(streams=[HALVES])
     with pytest.raises(ParameterError, match=r"methods\[0\]\.in_all is for streams"):
         experiment(methods=[{"method": "mean", "in_all": True}])
@@ -391,13 +531,18 @@ def test_a_task_without_test_rows_is_an_error_and_not_a_number(run):
 
 def test_built_in_configurations_of_streams(tmp_path, monkeypatch):
     quick = load_experiment("continual-quick")
-    assert (quick.name, {cell.dataset for cell in quick.cells}) == ("continual-quick", {"sample"})
+    assert (quick.name, {cell.dataset for cell in quick.cells}) == (
+        "continual-quick",
+        {"sample"},
+    )
     check_cells(quick.cells, quick.datasets)
     for name in ("continual", "continual-paper"):
         assert name in built_in_names()
         with pytest.raises(InputError, match="there is no file"):
             load_experiment(name, tmp_path)
-        monkeypatch.setattr("dppl.lab.experiments.datasets.DatasetSpec.check", lambda self: None)
+        monkeypatch.setattr(
+            "dppl.lab.experiments.datasets.DatasetSpec.check", lambda self: None
+        )
         cells = load_experiment(name).cells
         assert {cell.seed for cell in cells} == set(range(5))
         assert any(cell.budget == {"mu": NO_NOISE} for cell in cells)
@@ -424,9 +569,14 @@ def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     assert "`dppl bench " in text
     assert "`dppl bench mine.yaml --out " in text
     stem = "blobs-none-2-tasks-class-incremental-ir-1"
-    assert {f"{kind}-{stem}.png" for kind in ("average-accuracy", "forgetting", "tasks")} <= files
+    assert {
+        f"{kind}-{stem}.png" for kind in ("average-accuracy", "forgetting", "tasks")
+    } <= files
     assert "| non-private |" in text
-    assert "| ContinualPrototypes, told the classes of each task | approximate DP, add-remove, exact | none |" in text
+    assert (
+        "| ContinualPrototypes, told the classes of each task | approximate DP, add-remove, exact | none |"
+        in text
+    )
     for title in (
         "Average accuracy after", "Average forgetting after", "Balanced test", "model of all tasks at once", "Seconds",
     ):  # fmt: skip
@@ -435,7 +585,11 @@ def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     assert "model of all tasks at once, drawn with other noise: blobs, none" in text
     assert "tuned" not in text
     assert "DPPL-Public" not in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| blobs, none") and "told" not in line]
+    (row,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith("| blobs, none") and "told" not in line
+    ]
     assert float(row.split(" | ")[-1].strip(" |")) > 0
 
 
@@ -445,22 +599,43 @@ def test_what_is_not_private_promises_nothing_in_the_report(run, report):
 
 
 def test_a_method_that_pays_for_every_task_says_so(run, report):
-    text, _ = report(run(methods=["ContinualPrototypes", "FullDataContinual"], budgets=[{"mu": [1]}]))
-    table = text.split("**Total mu of a record of the first task, over all published models")[1].split("\n\n")[1]
-    totals = {row.split(" | ")[0]: row.split(" | ")[-1] for row in table.splitlines()[2:]}
-    assert totals == {"| ContinualPrototypes": "1 |", "| FullDataContinual, the budget again for every task": "1.415 |"}
+    text, _ = report(
+        run(methods=["ContinualPrototypes", "FullDataContinual"], budgets=[{"mu": [1]}])
+    )
+    table = text.split(
+        "**Total mu of a record of the first task, over all published models"
+    )[1].split("\n\n")[1]
+    totals = {
+        row.split(" | ")[0]: row.split(" | ")[-1] for row in table.splitlines()[2:]
+    }
+    assert totals == {
+        "| ContinualPrototypes": "1 |",
+        "| FullDataContinual, the budget again for every task": "1.415 |",
+    }
 
 
-@pytest.mark.parametrize(("tasks", "in_all"), [("disjoint", False), ("overlapping", False), ("overlapping", True)])
+@pytest.mark.parametrize(
+    ("tasks", "in_all"),
+    [("disjoint", False), ("overlapping", False), ("overlapping", True)],
+)
 def test_a_label_says_before_a_run_what_its_records_pay(streams, run, tasks, in_all):
-    changes = {"methods": [{"method": "ContinualPrototypes", "tasks": tasks, "in_all": in_all}]}
+    changes = {
+        "methods": [{"method": "ContinualPrototypes", "tasks": tasks, "in_all": in_all}]
+    }
     (cell,), (result,) = streams(**changes).cells, run(**changes)
     assert series_name(cell.to_dict()) == series_name(result["cell"])
-    assert ("the budget again for every task" in series_name(result["cell"])) == (result["metrics"]["total_mu"] > 1.001)
+    assert ("the budget again for every task" in series_name(result["cell"])) == (
+        result["metrics"]["total_mu"] > 1.001
+    )
 
 
 def test_a_total_is_rounded_as_the_budget_in_the_head_of_its_table(run, report):
-    text, _ = report(run(methods=[{"method": "FullDataContinual", "in_all": [True, False]}], budgets=[APPROX]))
+    text, _ = report(
+        run(
+            methods=[{"method": "FullDataContinual", "in_all": [True, False]}],
+            budgets=[APPROX],
+        )
+    )
     table = text.split("**Total mu of a record of the first task")[1].split("\n\n")[1]
     head, _, *rows = table.splitlines()
     (row,) = [row for row in rows if "for all tasks together" in row]
@@ -469,9 +644,17 @@ def test_a_total_is_rounded_as_the_budget_in_the_head_of_its_table(run, report):
 
 def test_bands_are_the_deviations_of_the_tables():
     values = {1: [0.1, 0.3, 0.5], 2: [0.4, 0.4, 1.0]}
-    lines = [figures.Line("three seeds", values), figures.Line("one seed", {x: [y[0]] for x, y in values.items()})]
-    figure = figures.draw([("", lines)], "accuracy", "tasks so far", summary=figures.deviations)
-    band, none = (collection.get_paths()[0].vertices[:, 1] for collection in figure.axes[0].collections)
+    lines = [
+        figures.Line("three seeds", values),
+        figures.Line("one seed", {x: [y[0]] for x, y in values.items()}),
+    ]
+    figure = figures.draw(
+        [("", lines)], "accuracy", "tasks so far", summary=figures.deviations
+    )
+    band, none = (
+        collection.get_paths()[0].vertices[:, 1]
+        for collection in figure.axes[0].collections
+    )
     for seeds in values.values():
         for edge in (mean(seeds) - stdev(seeds), mean(seeds) + stdev(seeds)):
             assert min(abs(band - edge)) < 1e-12
@@ -487,10 +670,14 @@ def test_twelve_methods_have_colours_of_their_own():
 
 @pytest.mark.parametrize(("n_tasks", "printed"), [(3, True), (20, False)])
 def test_heat_maps_use_all_colours_and_print_the_values_of_few_tasks(n_tasks, printed):
-    matrix = np.where(np.tri(n_tasks, dtype=bool), np.linspace(0.8, 0.9, n_tasks), np.nan)
+    matrix = np.where(
+        np.tri(n_tasks, dtype=bool), np.linspace(0.8, 0.9, n_tasks), np.nan
+    )
     figure = figures.heat_maps([("one", matrix), ("other", matrix + 0.05)])
     axes = [axis for axis in figure.axes if axis.get_title()]
-    assert [axis.images[0].get_clim() for axis in axes] == [pytest.approx((0.8, 0.95))] * 2
+    assert [axis.images[0].get_clim() for axis in axes] == [
+        pytest.approx((0.8, 0.95))
+    ] * 2
     texts = [text.get_text() for text in axes[0].texts]
     assert texts == ([".80", ".80", ".85", ".80", ".85", ".90"] if printed else [])
 
@@ -511,9 +698,14 @@ def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_pat
 
 
 def test_failed_streams_are_listed(run, report):
-    text, _ = report([*run(), *run(streams=[{"of": "blobs", "kind": "shuffled", "tasks": 40}])])
+    text, _ = report(
+        [*run(), *run(streams=[{"of": "blobs", "kind": "shuffled", "tasks": 40}])]
+    )
     assert "Cells that failed" in text
-    assert "| ContinualPrototypes | blobs, none, 40 tasks, shuffled, IR = 1 | 0 | InputError | every task" in text
+    assert (
+        "| ContinualPrototypes | blobs, none, 40 tasks, shuffled, IR = 1 | 0 | InputError | every task"
+        in text
+    )
 
 
 def test_an_encoder_without_a_name_is_called_one(run, report):
