@@ -1,14 +1,16 @@
 """What a classifier says of private records, so that each answer depends on its record alone.
 
-A matrix product may round a row differently in another batch, and a record would then
-move its neighbours across a decision boundary. Records are therefore predicted in
-blocks of one fixed shape, the last of which is filled up with public rows, if a trial
-on public rows shows the same bits at every place and next to odd rows. Linear
-classifiers of dppl score them in integers, exactly in any order. Where the trial fails,
-and where records are no array of numbers, each is predicted by itself.
+A matrix product may round a row differently at another place of its block, which no
+comparison of labels shows, and a classifier may remember or compare rows. So a block is
+only scored where dppl does the arithmetic: linear scores of embeddings, in integers,
+which are exact in any order. Whatever else predicts is asked about one record at a
+time, each time as a fresh copy, which has seen no other record.
 
-A record for which a classifier raises is a miss. It is found by halving its block, and
-stops no other record.
+A copy shares what lies outside of it, such as class attributes and global variables.
+That this does not matter is assumed. A classifier that shows on public rows that it
+does is refused before anything is charged.
+
+A record for which a classifier raises is a miss, and no other record becomes one.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._metadata import depends_on_company
@@ -43,19 +45,19 @@ from dppl.kernel.records import Parted
 from dppl.training.classifier import PrivateClassifier
 from dppl.training.items import check_items, embed_items
 
-Ask: TypeAlias = Callable[[Any], Guesses]
+# What a classifier, or a fresh copy of it, says of rows.
+Ask: TypeAlias = Callable[[Any, Any], Guesses]
 
-# Rows of a block at most and at least, and about how many numbers it has.
-_ROWS = 1024
-_FEWEST_ROWS = 8
-_NUMBERS = 2**22
+_ROWS = 1024  # of a block
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
+_PUBLIC_ROWS = 4
 MAX_LABELS = 5  # of a classifier of several labels that names no number
 _ALONE = "each prediction is a function of its record alone"
 EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
-IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
 ONE_BY_ONE = f"{_ALONE}: records are predicted one at a time"
+FRESH = f"{ONE_BY_ONE}, each by a fresh copy of the model; that nothing outside of the copy remembers a record is assumed"
+SEEN = f"{FRESH}, and no violation was seen on public rows"
 GIVEN = f"{_ALONE}, as whoever made the table of predictions has to know"
 
 
@@ -270,38 +272,33 @@ def _embedded(
     kind: np.dtype[Any],
     rows: Callable[[], RowSource],
 ) -> Predictor:
-    """Score rows of a classifier of embeddings, by integers where its scores are linear."""
+    """Score rows of a classifier of embeddings, in blocks of integers where its scores are linear."""
     linear = Linear.of(model)
     several = several_labels(model)
-    scores: Callable[[Any], Float] = (
-        model._class_scores if linear is None else linear.scores
-    )
     sharpness = model._sharpness()
     features = model.lattice_.features
 
-    def ask(block: Any) -> Guesses:
+    def ask(scored: Any, block: Any) -> Guesses:
         unit = features(np.ascontiguousarray(block))
-        logits = scores(unit)
         usable = unit.any(axis=1)
-        predicted = logits.argmax(axis=1)
+        logits = scored.scores(unit) if linear else scored._class_scores(unit)
         if several is not None:
             return Guesses(np.where(usable, 0, -1), logits)
-        logits = sharpness * (logits - logits.max(axis=1, keepdims=True))
-        powers = np.exp(logits)
-        return Guesses(
-            np.where(usable, predicted, -1), powers / powers.sum(axis=1, keepdims=True)
-        )
+        # Row by row: `exp` may round a number differently at another place.
+        table = np.empty(logits.shape)
+        for place, row in enumerate(logits):
+            powers = np.exp(sharpness * (row - row.max()))
+            table[place] = powers / powers.sum()
+        return Guesses(np.where(usable, logits.argmax(axis=1), -1), table)
 
-    public = _tried(ask, (model.n_features_in_,), kind)
-    how = ONE_BY_ONE if public is None else IN_BLOCKS if linear is None else EXACT
     miss = Guesses(np.array([-1]), np.zeros((1, len(classes))))
+    shape = (model.n_features_in_,)
+    how = EXACT if linear else _assumed_of(model, ask, shape, kind, miss)
 
     def guesses() -> Iterator[Guesses]:
-        size = 1 if public is None else len(public)
-        return (
-            _surely(ask, as_numpy(block), public, miss)
-            for block in iter_blocks(rows(), size)
-        )
+        for block in map(as_numpy, iter_blocks(rows(), _ROWS)):
+            found = _asked(linear, ask, block) if linear else None
+            yield found or _one_by_one(linear or model, ask, block, miss)
 
     return Predictor(model, classes, n, several is None, how, guesses, several=several)
 
@@ -357,32 +354,50 @@ def _foreign(model: Any, classes: Array, X: Any) -> Predictor:
     shape: Any = getattr(X, "shape", ())
     if expected is not None and len(shape) == 2 and shape[1] != expected:
         raise InputError(f"X has {shape[1]} features, but the fit had {expected}.")
-    ask = partial(_predicted, model, classes, probabilities)
+    ask = partial(_predicted, classes, probabilities)
     if several is not None:
-        ask = partial(_predicted_sets, model, len(classes))
-    X = as_numpy(X) if is_tensor(X) else X
-    # Whatever is no array of numbers has no public rows of its kind, and is predicted
-    # one by one.
-    public = None
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" and X.ndim > 1:
-        public = _tried(ask, X.shape[1:], X.dtype)
-    n = _length(X)
-    rows = X.iloc if hasattr(X, "iloc") else X
-    size = 1 if public is None else len(public)
+        ask = partial(_predicted_sets, len(classes))
     has_table = probabilities or several is not None
     miss = Guesses(np.array([-1]), np.zeros((1, len(classes))) if has_table else None)
+    rows = _sliceable(X)
+    # Whatever is no array of numbers has no public rows of its kind.
+    public = None
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim > 1:
+        public = rows.shape[1:]
+    how = _assumed_of(model, ask, public, getattr(rows, "dtype", None), miss)
+    n = _length(X)
 
     def guesses() -> Iterator[Guesses]:
         return (
-            _surely(ask, rows[start : start + size], public, miss)
-            for start in range(0, n, size)
+            _one_by_one(model, ask, _part(rows, start, start + _ROWS), miss)
+            for start in range(0, n, _ROWS)
         )
 
-    how = ONE_BY_ONE if public is None else IN_BLOCKS
     return Predictor(model, classes, n, probabilities, how, guesses, several=several)
 
 
-def _predicted_sets(model: Any, n_classes: int, rows: Any) -> Guesses:
+def _sliceable(X: Any) -> Any:
+    """Return records as something of which slices are records, too."""
+    if is_tensor(X):
+        return as_numpy(X)
+    if hasattr(X, "tocsr"):  # other sparse matrices have no slices
+        return X.tocsr()
+    try:
+        _length(_part(X, 0, 0))
+    except Exception:
+        raise InputError(
+            "X must be an array, a frame, a sparse matrix or a list of records; "
+            f"got {type(X).__name__}."
+        ) from None
+    return X
+
+
+def _part(rows: Any, start: int, stop: int) -> Any:
+    """Return some records, counted from 0 also in a frame whose index has other numbers."""
+    return (rows.iloc if hasattr(rows, "iloc") else rows)[start:stop]
+
+
+def _predicted_sets(n_classes: int, model: Any, rows: Any) -> Guesses:
     """Ask a classifier that answers with an indicator matrix, which may be sparse."""
     answer = model.predict(rows)
     sets = np.asarray(
@@ -393,7 +408,7 @@ def _predicted_sets(model: Any, n_classes: int, rows: Any) -> Guesses:
     return _margins(sets)
 
 
-def _predicted(model: Any, classes: Array, probabilities: bool, rows: Any) -> Guesses:
+def _predicted(classes: Array, probabilities: bool, model: Any, rows: Any) -> Guesses:
     """Ask a classifier about rows."""
     codes = class_codes(
         as_labels(model.predict(rows), np.empty((_length(rows), 0))), classes, "ignore"
@@ -411,87 +426,75 @@ def _length(rows: Any) -> int:
     return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
-def _tried(ask: Ask, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array | None:
-    """Return a block of public rows, if they get the same bits at other places and next to odd rows."""
-    n = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // max(1, int(np.prod(shape)))))
-    public = _made_up((n, *shape), kind)
-    places = np.arange(n)
-    expected = _answer(ask, public)
+def _assumed_of(
+    model: Any, ask: Ask, shape: tuple[int, ...] | None, kind: Any, miss: Guesses
+) -> str:
+    """Return what is assumed of a classifier that is asked about one record at a time.
 
-    def alike(
-        found: Guesses | None, there: NDArray[np.intp], here: NDArray[np.intp]
-    ) -> bool:
-        if expected is None or found is None:
-            return False
-        return _bits(_taken(found, there)) == _bits(_taken(expected, here))
-
-    def undisturbed(value: float) -> bool:
-        rows = public.copy()
-        others = places[1::2]
-        rows[::2] = value
-        found = _answer(ask, rows)
-        return found is None or alike(
-            found, others, others
-        )  # rows that it refuses come next to no others
-
-    # The same rows at three other places, and every other row next to neighbours that
-    # leave the usual range.
-    turned = (
-        alike(_answer(ask, np.roll(public, by, axis=0)), (places + by) % n, places)
-        for by in (1, 7, n // 2 + 3)
-    )
+    One that cannot be copied is refused, and so is one that says something else of a
+    public row after it has been asked about others. Of records without a shape there
+    are no public rows.
+    """
+    try:
+        deepcopy(model)
+    except Exception:
+        raise ParameterError(
+            "must be a classifier that copy.deepcopy can copy, since each record is "
+            f"predicted by a fresh copy; got {type(model).__name__}. Predict each record "
+            "by itself, and evaluate the table by AlreadyPredicted(classes).",
+            parameter="model",
+        ) from None
+    if shape is None:
+        return FRESH
     odd = (0, np.nan, np.inf, np.finfo(kind).max) if kind.kind == "f" else (0,)
-    return public if all(turned) and all(map(undisturbed, odd)) else None
-
-
-def _bits(guesses: Guesses) -> tuple[bytes, bytes]:
-    table = guesses.table
-    return guesses.predicted.tobytes(), b"" if table is None else table.tobytes()
-
-
-def _taken(guesses: Guesses, places: Any) -> Guesses:
-    table = guesses.table
-    return Guesses(guesses.predicted[places], None if table is None else table[places])
-
-
-def _surely(ask: Ask, rows: Any, public: Array | None, miss: Guesses) -> Guesses:
-    """Ask about rows in a block of the shape of `public`, or about one row; each row that raises is a `miss`."""
-    if public is None:
-        return _answer(ask, rows) or miss
-    n = len(rows)
-    block = np.concatenate([rows, public[n:]])
-    refused = np.zeros(len(public), bool)
-    found = _answer(ask, block)
-    # Some row raises: it becomes a public one, and the block has its shape again.
-    if found is None:
-        refused[:n] = _refused(ask, rows)
-        block[refused] = public[refused]
-        found = _answer(ask, block) or _taken(miss, np.zeros(len(public), np.intp))
-    table = found.table
-    table = None if table is None else np.where(refused[:, None], 0, table)
-    return _taken(Guesses(np.where(refused, -1, found.predicted), table), slice(0, n))
-
-
-def _refused(ask: Ask, rows: Any) -> Flags:
-    """Mark the rows for which a classifier raises, by halves."""
-    n = len(rows)
-    if _answer(ask, rows) is not None:
-        return np.zeros(n, bool)
-    halves = (rows[: n // 2], rows[n // 2 :])
-    return (
-        np.ones(n, bool)
-        if n == 1
-        else np.concatenate([_refused(ask, half) for half in halves])
+    public = np.concatenate(
+        [
+            _made_up((_PUBLIC_ROWS, *shape), kind),
+            *(np.full((1, *shape), value, kind) for value in odd),
+        ]
     )
+    first = _one_by_one(model, ask, public, miss)
+    again = _one_by_one(model, ask, public[::-1], miss)
+    same = np.array_equal(first.predicted, again.predicted[::-1])
+    if same and first.table is not None and again.table is not None:
+        # Threads may add in any order.
+        same = np.allclose(first.table, again.table[::-1], equal_nan=True)
+    if not same:
+        raise ParameterError(
+            "must say the same of a record whatever it was asked before; on public rows "
+            f"{type(model).__name__} did not. If it draws at random, set its random_state.",
+            parameter="model",
+        )
+    return SEEN
 
 
-def _answer(ask: Ask, rows: Any) -> Guesses | None:
-    """Ask about rows; None if the classifier raises. Neither its errors nor its warnings, which may quote a record."""
+def _one_by_one(model: Any, ask: Ask, rows: Any, miss: Guesses) -> Guesses:
+    """Ask about each of some rows alone; each that raises is a `miss`."""
+    some = [
+        _asked(model, ask, _part(rows, place, place + 1)) or miss
+        for place in range(_length(rows))
+    ]
+    tables = [one.table for one in some if one.table is not None]
+    predicted = np.concatenate([one.predicted for one in some])
+    return Guesses(predicted, np.concatenate(tables) if tables else None)
+
+
+def _asked(model: Any, ask: Ask, rows: Any) -> Guesses | None:
+    """Ask a fresh copy of a classifier about rows; None if it raises.
+
+    Neither its errors nor its warnings are shown, which may quote a record. The rows
+    are a copy, too: a view leads to the records around it, and the index of a frame
+    says where a row was.
+    """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return ask(rows)
-    except Exception:
+            if hasattr(rows, "reset_index"):
+                rows = rows.reset_index(drop=True)
+            return ask(deepcopy(model), deepcopy(rows))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # also a SystemExit, by which a record would stop the run
         return None
 
 

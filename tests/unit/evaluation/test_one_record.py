@@ -1,0 +1,362 @@
+"""A record that leaves moves its own outcome alone, whatever a classifier makes of its block or remembers.
+
+The exact tables of neighbours are compared, in the noise that hides them: this is the
+mu that one record realises.
+"""
+
+import threading
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import dppl
+from dppl import GaussianDP, Ledger
+from dppl.errors import InputError, ParameterError
+from dppl.evaluation import predicting
+from dppl.evaluation.predicting import EXACT, FRESH, SEEN, predictor_of
+from laws.replay import watched
+from loops import loop
+
+N = 60
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(N, 3))
+LABELS = np.where(ROWS[:, 0] > 0, "b", "a")
+BUDGET = GaussianDP(1.0)
+
+
+def exact_tables(model, X, y):
+    """Return each exact table of an evaluation, with the noise that hides it."""
+    with watched() as uses:
+        dppl.evaluate(model, X, y, BUDGET, random_state=0)
+    assert all(exact.any() for _, exact, _ in uses[:1])  # something is counted
+    return [(Fraction(mechanism.noise_std), exact) for mechanism, exact, _ in uses]
+
+
+def without(X, places):
+    keep = np.setdiff1d(np.arange(N), places)
+    return X.iloc[keep].reset_index(drop=True) if hasattr(X, "iloc") else X[keep]
+
+
+def realised(model, X):
+    """Return the square of the largest mu that one of a few records realises."""
+    whole = exact_tables(model, X, LABELS)
+    costs = []
+    for place in (0, 1, N // 2, N - 1):
+        fewer = exact_tables(model, without(X, [place]), np.delete(LABELS, place))
+        costs.append(
+            sum(
+                int(np.square(one - other).sum()) / noise**2
+                for (noise, one), (_, other) in zip(whole, fewer, strict=True)
+            )
+        )
+    return max(costs)
+
+
+class Says:
+    """Gives labels only."""
+
+    classes_ = np.array(["a", "b"])
+
+    def predict(self, X):
+        return self.classes_[self.scores(X).ravel().astype(int)]
+
+
+class Rounds(Says):
+    """Adds the numbers of a row in an order that depends on its place, as a matrix product does."""
+
+    def scores(self, X):
+        return np.array(
+            [sum(row[:: 1 - 2 * (place % 2)]) > 0 for place, row in enumerate(X)]
+        )
+
+
+class RemembersMean(Says):
+    def __init__(self):
+        self.total = 0.0
+        self.n = 0
+
+    def scores(self, X):
+        self.total += X[:, 0].sum()
+        self.n += len(X)
+        return X[:, 0] > self.total / self.n
+
+
+class RemembersWithin(RemembersMean):
+    """Remembers in an object that it holds, and not in itself."""
+
+    def __init__(self):
+        self.held = {"seen": [0]}
+
+    def scores(self, X):
+        self.held["seen"][0] += len(X)
+        return (X[:, 0] > 0) ^ (self.held["seen"][0] % 3 == 0)
+
+
+class RemembersOdd(Says):
+    """Remembers only rows of a kind that no public row has."""
+
+    flipped = False
+
+    def scores(self, X):
+        self.flipped ^= bool((np.round(X[:, 0], 9) == np.round(ROWS[0, 0], 9)).any())
+        return (X[:, 0] > 0) ^ self.flipped
+
+
+class Compares(Says):
+    """Raises if two rows are alike."""
+
+    def scores(self, X):
+        if len(np.unique(X, axis=0)) < len(X):
+            raise ValueError("rows are alike")
+        return X[:, 0] > 0
+
+
+class Remembers(Says):
+    """Raises at a row that it has seen before."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def scores(self, X):
+        for row in X:
+            if row.tobytes() in self.seen:
+                raise ValueError("seen before")
+            self.seen.add(row.tobytes())
+        return X[:, 0] > 0
+
+
+class Looks(Says):
+    """Looks at the table that its rows are part of."""
+
+    def scores(self, X):
+        return (X[:, 0] > 0) ^ (X.base is not None and len(X.base) % 2 == 0)
+
+
+class Writes(Says):
+    """Writes into the rows around those that it was given."""
+
+    def scores(self, X):
+        said = X[:, 0] > 0
+        around = X if X.base is None else X.base
+        around[:] = -around
+        return said
+
+
+class ReadsIndex(Says):
+    def scores(self, X):
+        return np.asarray(X.index % 2, int)
+
+
+class Probabilities(RemembersWithin):
+    def predict_proba(self, X):
+        second = 0.2 + 0.6 * self.scores(X)
+        return np.column_stack([1 - second, second])
+
+
+def counted_in_a_step():
+    """Return a pipeline whose first step counts rows."""
+
+    class Counts:
+        def __init__(self):
+            self.n = 0
+
+        def __call__(self, X):
+            self.n += len(X)
+            return X * (-1) ** self.n
+
+    model = make_pipeline(FunctionTransformer(Counts()), LogisticRegression())
+    return model.fit(ROWS[:51], LABELS[:51])
+
+
+ABSORBED = np.tile([1.0, 1e16, -1e16], (N, 1))  # 0 or 1, by the order of addition
+TWICE = np.vstack([ROWS[:1], ROWS[:-1]])  # the first two rows are alike
+HOSTILE = [
+    (Rounds, ABSORBED),
+    (RemembersMean, ROWS),
+    (RemembersWithin, ROWS),
+    (RemembersOdd, ROWS),
+    (Compares, TWICE),
+    (Remembers, TWICE),
+    (Looks, ROWS),
+    (Writes, ROWS),
+    (ReadsIndex, pd.DataFrame(ROWS)),
+    (Probabilities, ROWS),
+    (counted_in_a_step, ROWS),
+]
+
+
+@loop("make, X", HOSTILE)
+def test_a_record_realises_no_more_than_is_claimed(make, X):
+    assert realised(make(), X.copy()) <= BUDGET.mu**2
+
+
+def ask_as_it_is(model, ask, rows):
+    """Ask the classifier itself about the rows themselves."""
+    try:
+        return ask(model, rows)
+    except Exception:
+        return None
+
+
+def in_a_block(model, ask, rows, miss):
+    found = ask_as_it_is(model, ask, rows)
+    n = len(rows)
+    return found or predicting.Guesses(np.repeat(miss.predicted, n))
+
+
+@loop("make, X", HOSTILE)
+def test_without_the_rules_it_realises_more(make, X, monkeypatch):
+    monkeypatch.setattr(predicting, "_assumed_of", lambda *_: SEEN)
+    monkeypatch.setattr(predicting, "_asked", ask_as_it_is)
+    if make in (Rounds, Compares, ReadsIndex):
+        monkeypatch.setattr(predicting, "_one_by_one", in_a_block)
+    assert realised(make(), X.copy()) > 4 * BUDGET.mu**2
+
+
+CALLS = [0]
+
+
+class CountsGlobally(Says):
+    def scores(self, X):
+        CALLS[0] += len(X)
+        return (X[:, 0] > 0) ^ bool(CALLS[0] % 2)
+
+
+class CountsInItsClass(Says):
+    calls = 0
+
+    def scores(self, X):
+        type(self).calls += len(X)
+        return (X[:, 0] > 0) ^ bool(type(self).calls % 3 == 0)
+
+
+class MeansInItsClass(Says):
+    total = 0.0
+
+    def scores(self, X):
+        type(self).total += X[:, 0].sum()
+        return X[:, 0] > type(self).total
+
+
+class Draws(Says):
+    def scores(self, X):
+        return np.random.random(len(X)) < 0.5  # noqa: NPY002
+
+
+class Locked(Says):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def scores(self, X):
+        return X[:, 0] > 0
+
+
+@loop(
+    "model, what",
+    [
+        (CountsGlobally(), "whatever it was asked before"),
+        (CountsInItsClass(), "whatever it was asked before"),
+        (MeansInItsClass(), "whatever it was asked before"),
+        (Draws(), "random_state"),
+        (DummyClassifier(strategy="uniform").fit(ROWS, LABELS), "random_state"),
+        (Locked(), "copy.deepcopy"),
+    ],
+)
+def test_what_shows_that_it_remembers_or_cannot_be_copied_is_refused_at_no_cost(
+    model, what, tmp_path
+):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", BUDGET)
+    with pytest.raises(ParameterError, match=what) as caught:
+        dppl.evaluate(model, ROWS, LABELS, BUDGET, ledger=ledger)
+    assert caught.value.parameter == "model"
+    assert ledger.releases() == []
+
+
+def test_a_seeded_draw_is_one_of_each_record():
+    model = DummyClassifier(strategy="uniform", random_state=0).fit(ROWS, LABELS)
+    assert realised(model, ROWS) <= BUDGET.mu**2
+
+
+def test_what_is_not_known_is_assumed_in_words():
+    assert predictor_of(RemembersMean(), ROWS).assumption == SEEN
+    assert predictor_of(RemembersMean(), ROWS.tolist()).assumption == FRESH
+    for words in (FRESH, SEEN):
+        assert "is assumed" in words
+    assert "no violation was seen on public rows" in SEEN
+    assert "public rows" not in FRESH
+    evaluation = dppl.evaluate(RemembersMean(), ROWS, LABELS, BUDGET)
+    assert SEEN in evaluation.guarantee.assumptions
+    assert SEEN in str(evaluation)
+
+
+def test_the_classifier_and_the_records_stay_as_they_are():
+    model = RemembersMean()
+    dppl.evaluate(model, ROWS, LABELS, BUDGET)
+    assert (model.total, model.n) == (0.0, 0)
+    rows = ROWS.copy()
+    dppl.evaluate(Writes(), rows, LABELS, BUDGET)
+    assert (rows == ROWS).all()
+
+
+@loop("error", [SystemExit(3), GeneratorExit(), MemoryError(), RecursionError()])
+def test_no_record_stops_a_run(error):
+    class Stops(Says):
+        def scores(self, X):
+            if X[0, 0] == ROWS[5, 0]:
+                raise error
+            return X[:, 0] > 0
+
+    (some,) = predictor_of(Stops(), ROWS).guesses()
+    assert np.flatnonzero(some.predicted < 0).tolist() == [5]
+
+
+def test_a_person_at_the_keyboard_stops_it():
+    class Stops(Says):
+        def scores(self, X):
+            raise KeyboardInterrupt
+
+    predictor = predictor_of(Stops(), ROWS.tolist())
+    with pytest.raises(KeyboardInterrupt):
+        list(predictor.guesses())
+
+
+def test_a_block_of_ours_that_raises_is_scored_row_by_row(monkeypatch):
+    model = dppl.MeanPrototypes(BUDGET, ["a", "b"]).fit(ROWS, LABELS)
+    predictor = predictor_of(model, ROWS)
+    assert predictor.assumption == EXACT
+    (whole,) = predictor.guesses()
+    scores = predicting.Linear.scores
+    sizes = []
+
+    def short_of_memory(self, features):
+        sizes.append(len(features))
+        if len(features) > 1:
+            raise MemoryError
+        return scores(self, features)
+
+    monkeypatch.setattr(predicting.Linear, "scores", short_of_memory)
+    (alone,) = predictor.guesses()
+    assert sizes == [N] + [1] * N
+    assert (alone.predicted >= 0).all()
+    assert alone.predicted.tobytes() == whole.predicted.tobytes()
+    assert alone.table.tobytes() == whole.table.tobytes()
+
+
+def test_rows_of_a_frame_are_taken_by_their_place():
+    frame = pd.DataFrame(ROWS, index=np.arange(N)[::-1] + 0.5)
+    model = LogisticRegression().fit(ROWS, LABELS)
+    (some,) = predictor_of(model, frame).guesses()
+    assert (model.classes_[some.predicted] == model.predict(ROWS)).all()
+
+
+def test_what_has_no_slices_is_refused_before_it_is_paid_for(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", BUDGET)
+    with pytest.raises(InputError, match="got dict"):
+        dppl.evaluate(RemembersMean(), {0: [1.0]}, ["a"], BUDGET, ledger=ledger)
+    assert ledger.releases() == []
