@@ -168,7 +168,7 @@ def counted_in_a_step():
 
         def __call__(self, X):
             self.n += len(X)
-            return X * (-1) ** self.n
+            return X * (1 if self.n % 3 else -1)
 
     model = make_pipeline(FunctionTransformer(Counts()), LogisticRegression())
     return model.fit(ROWS[:51], LABELS[:51])
