@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy import Budget as Spent
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
+MISSING_IDS = "a record without a person id counts as a person: who has several such records is protected less"
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -323,6 +324,13 @@ class Persons:
         typed={"person": "--groups"},
     )
 
+    def note_persons(self) -> None:
+        """Say whom ids that are missing leave without protection, whether there are such or not."""
+        if self.groups is not None:
+            note(
+                f"{MISSING_IDS}. `dppl check --groups` counts such records, and --unusable stop refuses them."
+            )
+
 
 @request(panel="data")
 class BeforeCharge(Records):
@@ -372,7 +380,8 @@ class BeforeCharge(Records):
             outside = several is not None and bool(
                 report["labels"] and report["labels"]["unknown"]
             )
-            refuse_unusable_records(report["used"] - outside, report["n"])
+            nobody = bool(report.get("persons", {}).get("missing_ids"))
+            refuse_unusable_records(report["used"] - (outside or nobody), report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return parameters of a fit, of which a strict run is one."""
