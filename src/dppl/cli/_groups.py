@@ -326,7 +326,7 @@ class Persons:
 
     def note_persons(self) -> None:
         """Say whom ids that are missing leave without protection, whether there are such or not."""
-        if self.groups is not None:
+        if self.groups is not None and getattr(self, "unusable", None) != "stop":
             note(
                 f"{MISSING_IDS}. `dppl check --groups` counts such records, and --unusable stop refuses them."
             )
@@ -338,7 +338,7 @@ class BeforeCharge(Records):
 
     unusable: str = option(
         "skip|stop|ask",
-        "What to do if records cannot be used or have labels outside the class list. skip: no word of them. stop: "
+        "What to do if records cannot be used, have labels outside the class list or, with --groups, no id. skip: no word of them. stop: "
         "before anything is embedded or charged, which is one bit about the records. ask: first show on your terminal "
         "alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default skip.",
         "skip",

@@ -33,9 +33,7 @@ from dppl.kernel.reading import Codes
 
 # What ids are, in messages.
 ID_KINDS = "texts, integers, decimals without a fraction, dates, UUIDs or bytes"
-CAST = (
-    "cast it to text, or whole numbers to int64 (in pandas, with missing ids, to Int64)"
-)
+CAST = "cast it to text, or whole numbers to int64 (in pandas to Int64)"
 _NO_IDS = f"groups must be ids that can be compared by value: {ID_KINDS}; write them as texts or integers."
 _BYTES = ("binary", "large_binary", "binary_view")
 _NO_IDS_OF_FRAMES = (

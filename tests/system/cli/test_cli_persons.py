@@ -800,3 +800,42 @@ def test_evaluate_of_texts_counts_persons_as_that_of_their_table(
         else "--groups must be one column of "
     )
     assert error_line(result).startswith(nowhere)
+
+
+@pytest.mark.parametrize("option", ["--groups", "--read id"])
+def test_a_column_of_floats_costs_nothing(option, mails, cli):
+    """pandas writes them where an id is missing; no record would be used, or each were a person."""
+    table = pq.read_table("mails.parquet")
+    numbers = pa.array([float(place) if place else None for place in range(37)])
+    pq.write_table(table.append_column("nr", numbers), "mails.parquet")
+    unit = ["--unit", "person"] if option == "--groups" else []
+    cli("ledger", "create", "l.db", "wards", "--mu", 2, *unit)
+    before = cli("ledger", "show", "l.db").stdout
+    given = ["--groups", "nr"] if option == "--groups" else ["--read", "id=nr"]
+    train = [one for one in TRAIN if one not in ("--groups", "patient")]
+    train = ("train", "mails.parquet", *train, "--ledger", "l.db", "wards")
+    result = cli(*train, *given)
+    assert result.exit_code == 4
+    assert f"{option} must name one column" in result.stderr
+    assert "'nr' holds double" in result.stderr
+    assert cli("ledger", "show", "l.db").stdout == before
+    assert not (mails / "m.safetensors").exists()
+    # As integers they are ids.
+    whole = table.append_column("nr", numbers.cast(pa.int64()).fill_null(0))
+    pq.write_table(whole, "mails.parquet")
+    assert cli(*train, *given).exit_code == 0
+
+
+def test_stop_refuses_missing_ids_and_others_are_told_what_they_cost(mails, cli):
+    result = cli("train", "mails.csv", *TRAIN)
+    assert result.exit_code == 0
+    assert "a record without a person id counts as a person" in result.stderr
+    # One text is empty, too; without it, the ids alone are the reason.
+    lines = (mails / "mails.csv").read_text().splitlines()
+    whole = [line for line in lines if not line.startswith(",")]
+    for kept, code in ((whole, 4), ([line for line in whole if line[-1] != ","], 0)):
+        (mails / "mails.csv").write_text("\n".join(kept))
+        result = cli("train", "mails.csv", *TRAIN, "--force", "--unusable", "stop")
+        assert result.exit_code == code
+        assert ("ids of persons included" in result.stderr) == bool(code)
+        assert "without a person id" not in result.stderr

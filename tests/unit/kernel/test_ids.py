@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, MeanPrototypes
-from dppl.errors import InputError
+from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import persons
 from loops import loop
 
@@ -176,3 +176,42 @@ def test_longer_integers_than_a_file_holds_are_ids():
         number_of_persons([10**5000])
     with pytest.raises(InputError, match="compared by value"):
         number_of_persons([Decimal("1E+999999999")])
+
+
+def test_labels_and_classes_may_be_strings_of_numpy():
+    """As an array of texts, also where a label is missing."""
+    X = np.tile(np.eye(4), (6, 1))
+    y = np.array(["a", "b", "c", "a"] * 6)
+    plain = MeanPrototypes(GaussianDP(0.1), classes=["a", "b", "c"], random_state=0)
+    bits = plain.fit(X, y).to_bytes()
+    strings = np.dtypes.StringDType()
+    model = MeanPrototypes(
+        GaussianDP(0.1), classes=np.array(["a", "b", "c"], strings), random_state=0
+    )
+    assert model.fit(X, y.astype(strings)).to_bytes() == bits
+    assert model.predict(X).tolist() == plain.predict(X).tolist()
+    assert model.score(X, y.astype(strings)) == plain.score(X, y)
+    missing = np.array([*y[:-1], None], np.dtypes.StringDType(na_object=None))
+    with pytest.raises(UnknownLabelError):
+        model.fit(X, missing)
+    model.set_params(unknown_labels="ignore")
+    assert (
+        model.fit(X, missing).to_bytes()
+        == plain.set_params(unknown_labels="ignore").fit(X[:-1], y[:-1]).to_bytes()
+    )
+
+
+@loop("ids", [["u", None], ["u", ""], [1, float("nan")], [1, 1.0]])
+def test_a_strict_fit_wants_ids_of_all_records(ids, tmp_path):
+    ledger = Ledger(
+        tmp_path / f"{len(list(tmp_path.iterdir()))}.db",
+        "wards",
+        ApproxDP(2, 1e-6),
+        unit="person",
+    )
+    model = MeanPrototypes(GaussianDP(0.1), classes=["a", "b"], unknown_labels="strict")
+    with pytest.raises(InputError, match=r"ids of persons included|compared by value"):
+        model.fit(np.eye(2), ["a", "b"], groups=ids, ledger=ledger)
+    assert ledger.releases() == []
+    model.fit(np.eye(2), ["a", "b"], groups=["u", "u"], ledger=ledger)
+    assert len(ledger.releases()) == 1
