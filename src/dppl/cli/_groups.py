@@ -338,9 +338,10 @@ class BeforeCharge(Records):
 
     unusable: str = option(
         "skip|stop|ask",
-        "What to do if records cannot be used, have labels outside the class list or, with --groups, no id. skip: no word of them. stop: "
-        "before anything is embedded or charged, which is one bit about the records. ask: first show on your terminal "
-        "alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default skip.",
+        "What to do if records cannot be used, have labels outside the class list or, with --groups, no id. skip: no "
+        "word of them. stop: before anything is embedded or charged, which is one bit about the records. ask: first "
+        "show on your terminal alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default "
+        "skip.",
         "skip",
         typed={"strict": "--unusable stop", "review": "--unusable ask"},
     )

@@ -25,7 +25,7 @@ Content: TypeAlias = tuple[
 PersonId: TypeAlias = str | bytes | int | None
 
 _LARGEST_INTEGER = 2**63 - 1
-_FIRST_INEXACT = 2**53  # whose float is that of the next integer, too
+_FIRST_INEXACT = 2**53  # its float is also the next integer's
 # Usual names of columns.
 TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
@@ -107,7 +107,7 @@ def exact(value: Any) -> Any:
 
 
 def person_of(value: Any) -> str | None:
-    """Return the id of a person in a cell or field that has a type of its own, as text; None for a missing one."""
+    """Return the id of a person in a cell or field that has a type, as text; None for a missing one."""
     value = exact(value)
     if type(value) is float and value.is_integer():
         raise BadRecord("its person id is a float, which is not exact from 2**53 on")
