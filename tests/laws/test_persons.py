@@ -7,6 +7,7 @@ import uuid
 import warnings
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -378,19 +379,12 @@ def test_ids_of_all_kinds_are_matched_one_by_one():
         np.float32("nan"),
     ]
     assert len(set(numbers(missing * 2))) == 2 * len(missing)
-    assert numbers([1, 1.0, "1", np.int8(1), np.float32(1)]) == [0] * 5
-    assert numbers(["a", "A", "a ", True, 1]) == [0, 1, 2, 3, 4]
+    assert numbers([1, "1", np.int8(1), Decimal("1.0")]) == [0] * 4
+    assert numbers(["a", "A", "a ", 1]) == [0, 1, 2, 3]
     same = uuid.UUID(int=5)
-    assert numbers([same, uuid.UUID(int=5), (1, "a"), (1, "a"), b"x", b"x"]) == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
+    assert numbers([same, uuid.UUID(int=5), b"x", b"x"]) == [0, 0, 1, 1]
     days = [datetime.date(2020, 1, day) for day in (1, 2, 1)]
-    for ids in (days, np.array(days, "M8[D]"), np.array(days, "M8[ns]")):
+    for ids in (days, np.array(days, "M8[D]"), pa.array(days)):
         assert numbers(ids) == [0, 1, 0]
     for kind in (pa.array, np.array, tuple):
         assert numbers(kind(["u", "v", "u"])) == [0, 1, 0]
@@ -398,7 +392,7 @@ def test_ids_of_all_kinds_are_matched_one_by_one():
     assert numbers(np.array([2**63, 2**63 + 1, 2**63], np.uint64)) == [0, 1, 0]
     assert numbers(pa.chunked_array([["u"], ["v", None, None]])) == [0, 1, 2, 3]
     assert numbers(np.ma.array([1, 1, 2, 2], mask=[0, 0, 1, 1])) == [0, 0, 1, 2]
-    assert numbers(np.array(["NaT", "NaT"], "M8[s]")) == [0, 1]
+    assert numbers(np.array(["NaT", "NaT"], "M8[D]")) == [0, 1]
 
 
 class Text(str):
@@ -439,15 +433,11 @@ APART = {
     "an array of bytes": lambda: np.array([b"u", b"v"]),
     "texts by type": lambda: [Text("u"), Text("v")],
     "an enumeration": lambda: list(Ward),
-    "long floats": lambda: np.array([1.5, 2.5], np.longdouble),
     "days": lambda: list(np.array(["2020-01-01", "2020-01-02"], "M8[D]")),
-    "complex": lambda: list(np.array([1j, 2j], np.complex64)),
-    "pairs": lambda: list(np.array([(1, 2), (1, 3)], "i4,i4")),
     "bytes of NumPy": lambda: list(np.array([b"u", b"v"], "V1")),
     "integers of Arrow": lambda: pa.array(LONG),
     "chunks of Arrow": lambda: pa.chunked_array([LONG[:1], LONG[1:]]),
     "categories of Arrow": lambda: pa.array(LONG).dictionary_encode(),
-    "nanoseconds of Arrow": lambda: pa.array([1, 2, None], pa.timestamp("ns")),
     "items of Arrow": lambda: [*pa.array([1, 2, None]), pa.scalar(None)],
     "a column of a frame": lambda: Frame(*LONG),
     "masked items": lambda: [1, 2, np.ma.masked, np.ma.masked],
@@ -484,23 +474,6 @@ def test_equal_ids_of_other_types_are_one_person():
 # What looks missing and is an id: all records that have it are those of one person, in
 # whatever form they come.
 ONLY_LOOKING_MISSING = {
-    "NaN in tuples": lambda: [
-        ("ward", float("nan")),
-        ("ward", np.float64("nan")),
-        ("ward", None),
-        ("ward", ""),
-    ],
-    "tuples of nothing": lambda: [
-        (None, None),
-        (float("nan"), " "),
-        (np.datetime64("NaT", "s"), Unknown()),
-    ],
-    "NaN in tuples in tuples": lambda: [
-        (1, ("ward", float("nan"))),
-        ("1", ("ward", float("nan"))),
-    ],
-    "rows of a structured array": lambda: np.array([(1, np.nan), (1, np.nan)], "i4,f4"),
-    "no parts": lambda: [(), ()],
     "NUL": lambda: ["\0", "\0", Text("\0")],
     "bytes of NUL": lambda: [b"\0\0", b"\0\0"],
     "NUL of Arrow": lambda: pa.array(["\0", "\0"]),
@@ -518,26 +491,12 @@ def test_ids_that_only_look_missing_are_ids(name):
     assert not persons.are_missing(ids).any()
 
 
-def test_tuples_of_other_parts_are_other_persons():
-    ids = [
-        ("a", None),
-        ("b", None),
-        ("a", "b"),
-        ("a",),
-        (None, "a"),
-        None,
-        ("a", "nan"),
-        "a",
-        ("a", ("b", None)),
-    ]
-    found = persons.checked_ids(ids, np.zeros((len(ids), 1)))
-    assert persons.person_codes(found).tolist() == list(range(len(ids)))
-    assert persons.are_missing(found).tolist() == [one is None for one in ids]
-
-
 WRONG_IDS = {
     "objects without a value in tuples": lambda n: [(1, Named()) for _ in range(n)],
     "objects without a value": lambda n: [Named() for _ in range(n)],
+    "pairs": lambda n: [("Jane", "Doe")] * n,
+    "floats": lambda n: [1.0] * n,
+    "an array of floats": lambda n: np.ones(n),
     "objects that raise": lambda n: [Shouting() for _ in range(n)],
     "lists": lambda n: [["Jane Doe"] for _ in range(n)],
     "too few": lambda n: ["Jane Doe"] * (n - 1),

@@ -359,12 +359,18 @@ def test_no_files_import_each_other_in_a_circle():
 PRIVATE = {"records", "outcomes", "persons", "whole_persons", "mechanisms"}
 TAKEN = {
     "are_missing",
+    "CAST",
+    "ID_KINDS",
     "checked_ids",
     "classes_of_persons",
+    "holds_ids",
     "id_bytes",
+    "id_kind",
+    "id_text",
     "ids_of_fit",
     "person_codes",
     "texts_apart",
+    "type_of_ids",
 }
 TAKEN |= {
     "CONFIDENCES",

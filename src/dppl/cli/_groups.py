@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy import Budget as Spent
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
+MISSING_IDS = "a record without a person id counts as a person: who has several such records is protected less"
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -323,6 +324,13 @@ class Persons:
         typed={"person": "--groups"},
     )
 
+    def note_persons(self) -> None:
+        """Say whom ids that are missing leave without protection, whether there are such or not."""
+        if self.groups is not None and getattr(self, "unusable", None) != "stop":
+            note(
+                f"{MISSING_IDS}. `dppl check --groups` counts such records, and --unusable stop refuses them."
+            )
+
 
 @request(panel="data")
 class BeforeCharge(Records):
@@ -330,9 +338,10 @@ class BeforeCharge(Records):
 
     unusable: str = option(
         "skip|stop|ask",
-        "What to do if records cannot be used or have labels outside the class list. skip: no word of them. stop: "
-        "before anything is embedded or charged, which is one bit about the records. ask: first show on your terminal "
-        "alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default skip.",
+        "What to do if records cannot be used, have labels outside the class list or, with --groups, no id. skip: no "
+        "word of them. stop: before anything is embedded or charged, which is one bit about the records. ask: first "
+        "show on your terminal alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default "
+        "skip.",
         "skip",
         typed={"strict": "--unusable stop", "review": "--unusable ask"},
     )
@@ -372,7 +381,8 @@ class BeforeCharge(Records):
             outside = several is not None and bool(
                 report["labels"] and report["labels"]["unknown"]
             )
-            refuse_unusable_records(report["used"] - outside, report["n"])
+            nobody = bool(report.get("persons", {}).get("missing_ids"))
+            refuse_unusable_records(report["used"] - (outside or nobody), report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return parameters of a fit, of which a strict run is one."""

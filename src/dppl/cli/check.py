@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dppl import io
 from dppl._progress import progress
-from dppl.cli._groups import Classes, Persons, Records, X, Y, reading
+from dppl.cli._groups import MISSING_IDS, Classes, Persons, Records, X, Y, reading
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import flag, option, request
 from dppl.errors import ParameterError
@@ -203,6 +203,8 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
             "persons",
             f"{persons['n']}, of which {persons['missing_ids']} are records without an id",
         )
+        if persons["missing_ids"]:
+            yield "", f"{MISSING_IDS} (--unusable stop refuses them)"
         if each := persons["records_each"]:
             yield (
                 "records each",

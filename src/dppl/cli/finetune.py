@@ -125,6 +125,7 @@ class Finetune(NoiseBudget, Training, Persons):
         model.recipe = replace(model.recipe, batch_size=rate * self.n_records, **recipe)
         self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
+        self.note_persons()
         with self.stoppable(folder), resumable(folder):
             workflow.train(
                 model,

@@ -131,6 +131,7 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
             ids = self.read_ids()
             self.check_first(lambda: (here(), classes, ids), fit=True)
             note(budget.weakness)
+            self.note_persons()
             with progress("fitting"):
                 model.fit(
                     private, require_labels(private, table), groups=ids, **account

@@ -164,6 +164,7 @@ class Train(Training, Persons, Method):
         windows = getattr(encoder, "text_windows", None)
         self.check_first(lambda: (source, classes, None, windows), fit=True)
         note(budget.weakness)
+        self.note_persons()
         with self.stoppable(folder):
             workflow.train(
                 estimator,

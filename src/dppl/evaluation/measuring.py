@@ -55,6 +55,7 @@ from dppl.kernel.outcomes import (
     Outcomes,
     SeveralOutcomes,
 )
+from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_mu
@@ -300,6 +301,8 @@ def evaluate(
             labels, predictor.classes, None if several is None else several.labels
         )
         used &= np.concatenate([*scored, np.empty(0, bool)])
+        if ids is not None:
+            used &= ~are_missing(ids)
         refuse_unusable_records(int(used.sum()), len(used))
     asked = {"parts": list(declared), "confidence": confidence, "top_k": k}
     recorded = {

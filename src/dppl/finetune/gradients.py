@@ -32,7 +32,7 @@ from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
-from dppl.kernel.persons import ids_of_fit, person_codes
+from dppl.kernel.persons import are_missing, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget, GaussianDP
 from dppl.kernel.privacy.accounting import root_below
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
@@ -564,6 +564,8 @@ class PrivateRecords:
                 [np.isfinite(record).all() for record in self.inputs], bool
             )
             usable &= reading.are_known(self.labels, self._classes)
+            if self.ids is not None:
+                usable &= ~are_missing(self.ids)
             reading.refuse_unusable_records(int(usable.sum()), len(usable))
 
 

@@ -12,12 +12,13 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from decimal import Decimal
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from weakref import finalize
 
@@ -42,6 +43,11 @@ DATABASES = {
     ".db": "sqlite",
 }
 _AT_ONCE = 1024  # rows that are fetched
+# Types of databases. Others are texts as they show them.
+_NO_TEXT = r"^(blob|bytea|.*binary|bit\b|struct|map|union|list)|\]$"
+_NO_ID = r"^(float|double|real|bool|time|interval|(decimal|numeric)\(\d+, ?[1-9])"
+_NO_TEXTS = re.compile(_NO_TEXT, re.IGNORECASE)
+_NO_IDS = re.compile(f"{_NO_ID}|{_NO_TEXT}", re.IGNORECASE)
 # Not within a text, a quoted name or a comment.
 _ORDERED = re.compile(
     r"""(?:[^'"-]|'[^']*'|"[^"]*"|-(?!-)|--.*+)*?\border\s+by\b""", re.IGNORECASE
@@ -66,14 +72,28 @@ def as_text(cell: Any) -> str:
     return str(cell)
 
 
+def as_id(cell: Any) -> str | float:
+    """Return the text that a cell with the id of a person shows; what is no id stays what it is, for `person_of`."""
+    if isinstance(cell, Decimal) and cell != cell.to_integral_value():
+        return float(cell)
+    return cell if isinstance(cell, float | bool) else as_text(cell)
+
+
+def _fields(row: list[Any], places: dict[str, int]) -> dict[str, Any]:
+    """Return the cells of a row by what they are for."""
+    return {
+        role: as_id(row[place]) if role == "person" else as_text(row[place])
+        for role, place in places.items()
+    }
+
+
 class SheetTexts(TextRows):
     """Texts in a column of a sheet, whose first row that is not blank names the columns; hidden rows count, too."""
 
     def __init__(self, path: Path, columns: Columns, sheet: str | None) -> None:
         self._sheet = _open_sheet(path, sheet)
-        self._names = (
-            next(_filled(self._sheet))[1] or []
-        )  # there is a header, which opening saw to
+        # There is a header, which opening saw to.
+        self._names = [as_text(cell) for cell in next(_filled(self._sheet))[1] or []]
         resolved = resolve_columns(columns, self._names, path, TEXTS, secret=True)
         super().__init__(
             resolved, kind="excel", **({} if sheet is None else {"sheet": sheet})
@@ -89,10 +109,7 @@ class SheetTexts(TextRows):
                     f"row {place - header}", "one of its cells cannot be read"
                 )
             else:
-                yield self._record(
-                    place - header,
-                    {role: row[column] for role, column in places.items()},
-                )
+                yield self._record(place - header, _fields(row, places))
 
 
 def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
@@ -100,7 +117,7 @@ def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
     width = 0
     for _, row in _filled(_open_sheet(path, sheet)):
         width = width or len(row or ())
-        yield [""] * width if row is None else row
+        yield [""] * width if row is None else [as_text(cell) for cell in row]
 
 
 def _open_sheet(path: Path, sheet: str | None) -> Any:
@@ -129,10 +146,10 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
     return opened
 
 
-def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
-    """Yield place and texts of the rows that are not blank, as a blank line of a CSV file is none either.
+def _filled(sheet: Any) -> Iterator[tuple[int, list[Any] | None]]:
+    """Yield place and cells of the rows that are not blank, as a blank line of a CSV file is none either.
 
-    None stands for the texts of a row with a cell that cannot be read, such as a time
+    None stands for the cells of a row with a cell that cannot be read, such as a time
     of a billion days.
     """
     rows = sheet.iter_rows()
@@ -150,9 +167,8 @@ def _filled(sheet: Any) -> Iterator[tuple[int, list[str] | None]]:
             continue
         if row is None:
             return
-        texts = [as_text(cell) for cell in row]
-        if any(texts):
-            yield place, texts
+        if any(as_text(cell) for cell in row):
+            yield place, row
 
 
 class QueryTexts(TextRows):
@@ -169,9 +185,11 @@ class QueryTexts(TextRows):
                 "a column of ids.",
                 parameter="sql",
             )
-        rows = select(sql, database)
-        names = next(rows)
+        rows = _asked(sql, database)
+        header = next(rows)
+        names = [one.name for one in header]
         resolved = resolve_columns(columns, names, Path("the query"), TEXTS)
+        _check_types(resolved, header)
         # Neither the database, whose URL may hold a password, nor the query, which may
         # hold a value, is kept.
         super().__init__(resolved, kind="sql", query=sha256(sql.encode()).hexdigest())
@@ -179,12 +197,7 @@ class QueryTexts(TextRows):
         self._file = TemporaryFile()  # noqa: SIM115, because it is open as long as the source is
         finalize(self, self._file.close)
         for row in rows:
-            self._file.write(
-                json.dumps(
-                    {role: row[column] for role, column in places.items()}
-                ).encode()
-                + b"\n"
-            )
+            self._file.write(json.dumps(_fields(row, places)).encode() + b"\n")
 
     def __iter__(self) -> Iterator[Record]:
         number = place = 0
@@ -203,8 +216,37 @@ def place_of(database: str) -> Path:
     return Path("the database" if kind is None else path)
 
 
+class _Column(NamedTuple):
+    """A column that a query selects."""
+
+    name: str
+    kind: str | None  # its type as the database calls it, where the database has types
+
+
+def _check_types(columns: Columns, header: list[_Column]) -> None:
+    """Refuse columns of types that no text, label or id has; the types are the query's, and no record's."""
+    for role, name in asdict(columns).items():
+        kind = next((one.kind for one in header if one.name == name), None)
+        is_id = role in ("id", "person")
+        if kind and (_NO_IDS if is_id else _NO_TEXTS).search(kind):
+            shown = kind.partition("'")[0]
+            raise InputError(
+                f"must name a column of the query with {'ids' if is_id else 'texts'}; {name!r} holds {shown}; cast it "
+                "in the query to text, or whole numbers to an integer.",
+                parameter=role,
+            )
+
+
 def select(sql: str, database: str) -> Iterator[list[str]]:
-    """Yield the names of the columns that a query selects, then its rows as texts; no error quotes the database's."""
+    """Yield the names of the columns that a query selects, then its rows as texts."""
+    rows = _asked(sql, database)
+    yield [one.name for one in next(rows)]
+    for row in rows:
+        yield [as_text(cell) for cell in row]
+
+
+def _asked(sql: str, database: str) -> Iterator[Any]:
+    """Yield the columns that a query selects, then its rows of cells; no error quotes the database's."""
     shown = place_of(database)
     rows = _answers(sql, database)
     while True:
@@ -225,11 +267,11 @@ def select(sql: str, database: str) -> Iterator[list[str]]:
             )
         if row is None:
             return
-        yield [as_text(cell) for cell in row]
+        yield row
 
 
 def _answers(sql: str, database: str) -> Iterator[Any]:
-    """Yield what a database answers: names of columns, then rows. Nothing is committed."""
+    """Yield what a database answers: its columns, then rows. Nothing is committed."""
     kind, path = _parsed(database)
     if kind is not None and path != ":memory:" and not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}.")  # both would make one
@@ -237,7 +279,7 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
         duckdb = optional("duckdb", "duckdb", "duckdb")
         with duckdb.connect(path, read_only=path != ":memory:") as connection:
             cursor = connection.execute(sql)
-            yield [column[0] for column in cursor.description]
+            yield [_Column(name, str(kind)) for name, kind, *_ in cursor.description]
             while rows := cursor.fetchmany(_AT_ONCE):
                 yield from rows
         return
@@ -263,7 +305,9 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
         answer = connection.execution_options(
             stream_results=True, no_parameters=True
         ).exec_driver_sql(sql)
-        yield list(answer.keys())
+        described = answer.cursor.description
+        kinds = [getattr(one, "type_display", None) for one in described]
+        yield [*map(_Column, answer.keys(), kinds)]
         for rows in answer.partitions(_AT_ONCE):
             yield from rows
 

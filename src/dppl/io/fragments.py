@@ -24,6 +24,7 @@ from dppl.io.labels import (
     load_npy,
     type_name,
 )
+from dppl.kernel.reading import value_type
 
 _BATCH_ROWS = 4096  # Parquet rows decoded at a time
 _CONVERTED = 1 << 22  # bytes of a map in another order that are converted at a time
@@ -79,14 +80,14 @@ class Fragment:
             return None
         column = table.column(0)
         names_rows = (
-            parquet.is_text if self.id == _ID else parquet.is_label
+            parquet.is_text if self.id == _ID else parquet.names_records
         )  # the usual column may hold row numbers
         if column.null_count or not names_rows(column.type):
             return None
         with converting(f"{self.path}: column {self.id!r} must be readable"):
             return [
-                one.decode() if isinstance(one, bytes) else str(one)
-                for one in parquet.plain(column).to_pylist()
+                str(one).encode("utf-8", "surrogateescape").decode()
+                for one in parquet.decode_ids(column)
             ]
 
     def columns(self, names: Sequence[str]) -> pa.Table | None:
@@ -101,6 +102,14 @@ class Fragment:
                 f"{self.place}: columns {', '.join(map(repr, present))} must be readable"
             ):
                 return file.read(columns=present) if present else None
+
+    def type_of(self, name: str) -> Any:
+        """Return the type of another column of the same records; None if there is none."""
+        if self.place is None or self._suffix != ".parquet":
+            return None
+        with parquet.open_parquet(self.place) as file:
+            schema = file.schema_arrow
+        return schema.field(name).type if schema.names.count(name) == 1 else None
 
     def labels(self, y: str) -> Array | None:
         """Return the labels of its rows that are stored with them under a name; None if there are none."""
@@ -129,8 +138,8 @@ class Fragment:
                 file.schema_arrow,
                 self.place,
                 self.id,
-                "texts or integers",
-                parquet.is_label,
+                parquet.RECORD_IDS,
+                parquet.names_records,
                 "ids",
             )
 
@@ -172,7 +181,7 @@ class Fragment:
         left = self.rows
         for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column]):
             # Shapes were announced, and memory and sums rest on them.
-            values = batch.column(0)
+            values = parquet.plain(batch.column(0))
             left -= len(values)
             if left < 0 or _lengths(values) - {self.width}:
                 raise self._changed()
@@ -201,7 +210,7 @@ class Fragment:
         assert self.place is not None
         return set().union(
             *(
-                _lengths(batch.column(0))
+                _lengths(parquet.plain(batch.column(0)))
                 for batch in parquet.stream(self.place, _BATCH_ROWS, [self.column])
             )
         )
@@ -309,7 +318,7 @@ def _parquet_fragment(
 ) -> Fragment:
     """Describe the rows of an open Parquet file; width 0 stands for one that the schema leaves open."""
     name = str(choose_column(file.schema_arrow.names, "x", x, place))
-    kind = file.schema_arrow.field(name).type
+    kind = value_type(file.schema_arrow.field(name).type)
     if parquet.is_list(kind) and (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     ):

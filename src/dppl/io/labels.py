@@ -140,6 +140,8 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
         f"{name} must be an array", "pass an ndarray, or lists of equal length"
     ):
         array = np.asarray(y)
+    if array.dtype.kind == "T":
+        array = array.astype(object)
     if array.ndim != 1:
         raise InputError(
             f"{name} must have one dimension; got {array.ndim}; pass one label for each row"

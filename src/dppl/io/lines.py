@@ -34,7 +34,9 @@ from dppl.io.records import (
     Source,
     TextRows,
     bad_record,
+    exact,
     make_record,
+    person_of,
     resolve_columns,
 )
 
@@ -296,7 +298,7 @@ class JsonTexts(Source):
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
-            identity = number if key is None else entry.get(key)
+            identity = number if key is None else exact(entry.get(key))
             yield make_record(
                 f"line {number}", identity, label, *_text_in(entry.get(x)), person
             )
@@ -307,16 +309,7 @@ def person_in(entry: dict[str, Any], name: str) -> str | None:
     # With a name that no line has, each record would else be a separate person.
     if name not in entry:
         raise BadRecord("it has no field for the id of its person")
-    value = entry[name]
-    if value is None or value != value:
-        return None
-    if (
-        type(value) is float and value.is_integer()
-    ):  # as tables hold whole numbers where one is missing
-        value = int(value)
-    if type(value) in (str, int):
-        return str(value)
-    raise BadRecord("its person id is neither a text nor a whole number")
+    return person_of(entry[name])
 
 
 def written_lines(file: Iterable[str]) -> Iterator[tuple[str, str]]:

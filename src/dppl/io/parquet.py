@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +27,12 @@ from dppl.io.records import (
     make_record,
     resolve_columns,
 )
+from dppl.kernel.persons import CAST, ID_KINDS, id_kind
+from dppl.kernel.reading import value_type
 
 KeyedFile: TypeAlias = tuple[Place, dict[str, bytes]]
 
-ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
+RECORD_IDS = "texts, integers, decimals without a fraction, dates or UUIDs"
 _MISSING = int(
     np.iinfo(np.int64).min
 )  # stands for a null or too large a number among integer labels
@@ -42,19 +45,23 @@ _NO_VALUE = b"__HIVE_DEFAULT_PARTITION__"
 _BATCH_ROWS = {"image": 16, "text": 1024}  # records at a time
 
 
-def value_type(kind: Any) -> Any:
-    """Return the type of the values of a column, which a dictionary may hold."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
 def is_text(kind: Any) -> bool:
     """Return whether a type is of texts, or a dictionary of them."""
-    kind = value_type(kind)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return id_kind(kind) == "texts"
+
+
+def is_bytes(kind: Any) -> bool:
+    """Return whether a type is of bytes of any length."""
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
 
 
 def is_list(kind: Any) -> bool:
     """Return whether a type is of lists."""
+    kind = value_type(kind)
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -70,15 +77,17 @@ def is_label(kind: Any) -> bool:
     )
 
 
+def names_records(kind: Any) -> bool:
+    """Return whether a type is of ids that can be written: bytes may be no texts."""
+    return id_kind(kind) not in (None, "bytes")
+
+
 def id_type(kind: Any) -> Any:
-    """Return the type of the person IDs in a column, without its dictionary; None if it cannot hold any."""
+    """Return the type in which a table keeps the ids of persons that `decode_ids` returns of a column."""
     kind = value_type(kind)
-    binary = (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-    return kind if is_label(kind) or pa.types.is_floating(kind) or binary else None
+    if pa.types.is_integer(kind):
+        return kind
+    return pa.binary() if id_kind(kind) == "bytes" else pa.string()
 
 
 def plain(column: Any) -> Any:
@@ -121,7 +130,21 @@ def decode_labels(column: Any) -> Array:
 
 
 def decode_ids(column: Any) -> list[Any]:
-    """Return the person IDs in a column; texts that are not UTF-8 stay different from each other."""
+    """Return the ids in a column, of a type that holds some, as texts, integers or bytes; None for a null.
+
+    Texts that are not UTF-8 stay different from each other.
+    """
+    kind = id_kind(column.type)
+    values = value_type(column.type)
+    if kind == "UUIDs":
+        stored = plain(column).cast(values.storage_type)
+        return [
+            None if one is None else str(UUID(bytes=one)) for one in stored.to_pylist()
+        ]
+    if kind == "bytes":
+        column = plain(column).cast(pa.large_binary())
+    elif kind == "dates" or pa.types.is_decimal(values):
+        column = plain(column).cast(pa.string())
     return list(_objects(column, "surrogateescape", None))
 
 
@@ -224,11 +247,24 @@ def check_column(
             if kind is None
             else f"{name!r} holds {kind}"
         )
+        ids = kind is not None and parameter in ("id", "ids", "person", "groups")
+        hint = f", or {CAST}" if ids else ""
         raise InputError(
-            f"must name one column of {place} with {values}; {there}; name another.",
+            f"must name one column of {place} with {values}; {there}; name another{hint}.",
             parameter=parameter,
         )
     return kind
+
+
+def refuse_several_kinds(kinds: Set[str | None], table: object, name: str) -> None:
+    """Refuse ids of persons of several kinds: where one file lost leading zeros, a person has an id in each."""
+    if len(kinds) > 1:
+        there = ", ".join(sorted(map(str, kinds)))
+        raise InputError(
+            f"must hold one kind of ids in all files of {table}; {name!r} holds {there}; cast them to text, and see "
+            "that equal ids are equal texts.",
+            parameter="groups",
+        )
 
 
 def is_partitioned(path: Path) -> bool:
@@ -317,9 +353,11 @@ class ParquetRecords(Source):
             self.label_type = pa.string() if is_text(y) else pa.int64()
         if self.columns.person is not None:
             person = check_column(
-                schema, path, self.columns.person, ID_KINDS, id_type, "person"
+                schema, path, self.columns.person, ID_KINDS, id_kind, "person"
             )
             self.person_type = id_type(person)
+        if self.columns.id is not None:
+            check_column(schema, path, self.columns.id, RECORD_IDS, names_records, "id")
         self.parameters = {"kind": "parquet", **asdict(self.columns)}
 
     def __iter__(self) -> Iterator[Record]:
@@ -340,11 +378,9 @@ class ParquetRecords(Source):
                 # Columns of a batch are small; images and texts are taken out one by
                 # one when they are loaded.
                 labels = _values(batch, self.columns.y)
-                ids = _values(batch, self.columns.id)
-                persons = (
-                    None
-                    if self.columns.person is None
-                    else decode_ids(batch.column(self.columns.person))
+                ids, persons = (
+                    None if name is None else decode_ids(batch.column(name))
+                    for name in (self.columns.id, self.columns.person)
                 )
                 payloads = batch.column(self.columns.x)
                 for place in range(len(batch)):
@@ -380,11 +416,10 @@ def _values(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
 
 def _is_content(kind: Any) -> bool:
     """Return whether a type is of texts, or of images: bytes, or structs of them."""
+    kind = value_type(kind)
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        kind = kind.field("bytes").type
-    return bool(
-        is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    )
+        kind = value_type(kind.field("bytes").type)
+    return is_text(kind) or is_bytes(kind)
 
 
 def _payload(column: pa.Array, place: int) -> bytes:
@@ -392,10 +427,10 @@ def _payload(column: pa.Array, place: int) -> bytes:
     import pyarrow.compute as pc
 
     # A slice shares the batch's memory.
-    one = column[place : place + 1]
-    value = plain(
-        pc.struct_field(one, "bytes") if pa.types.is_struct(one.type) else one
-    )[0].as_py()
+    one = plain(column[place : place + 1])
+    if pa.types.is_struct(one.type):
+        one = plain(pc.struct_field(one, "bytes"))
+    value = one[0].as_py()
     if value is None:
         raise BadRecord("it is missing")
     return value if isinstance(value, bytes) else bytes(value)

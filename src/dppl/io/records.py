@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from dppl.errors import InputError
 from dppl.io.labels import listed
+from dppl.kernel.persons import id_text
 
 Payload: TypeAlias = bytes | str
 Version: TypeAlias = str | bytes | None
@@ -20,9 +22,10 @@ Label: TypeAlias = str | int | None
 Content: TypeAlias = tuple[
     Callable[[], Payload], Version
 ]  # a way to load it, and what differs where it does
-PersonId: TypeAlias = str | bytes | int | float | None
+PersonId: TypeAlias = str | bytes | int | None
 
 _LARGEST_INTEGER = 2**63 - 1
+_FIRST_INEXACT = 2**53  # its float is also the next integer's
 # Usual names of columns.
 TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
@@ -60,7 +63,7 @@ def make_record(
 ) -> Record:
     """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
-        # Bytes and numbers are ids of persons as they are; texts must be such.
+        # Bytes and integers are ids of persons as they are; texts must be such.
         if isinstance(person, str):
             _text(person, "person id")
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
@@ -95,6 +98,22 @@ def file_version(file: str | os.PathLike[str]) -> str:
     """Return what changes when a file is rewritten: size and time, which file systems keep."""
     state = os.stat(file)
     return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def exact(value: Any) -> Any:
+    """Return a float that is certainly an integer as that, as files hold integers where one is missing."""
+    is_whole = type(value) is float and value.is_integer()
+    return int(value) if is_whole and abs(value) < _FIRST_INEXACT else value
+
+
+def person_of(value: Any) -> str | None:
+    """Return the id of a person in a cell or field that has a type, as text; None for a missing one."""
+    value = exact(value)
+    if type(value) is float and value.is_integer():
+        raise BadRecord("its person id is a float, which is not exact from 2**53 on")
+    with suppress(Exception):
+        return value if isinstance(value, str) else id_text(value)
+    raise BadRecord("its person id is neither a text nor a whole number")
 
 
 def _text(value: Any, what: str) -> str:
@@ -210,11 +229,10 @@ class TextRows(Source):
         """Return the record in a row, by what its fields are for."""
         text = fields["x"]
         identity = fields.get("id", number)
+        try:
+            person = person_of(fields.get("person"))
+        except BadRecord as reason:
+            return bad_record(f"row {number}", str(reason))
         return make_record(
-            f"row {number}",
-            identity,
-            fields.get("y"),
-            lambda: text,
-            text,
-            fields.get("person"),
+            f"row {number}", identity, fields.get("y"), lambda: text, text, person
         )

@@ -29,18 +29,19 @@ from dppl.io.cells import place_of, read_sheet, select
 from dppl.io.fragments import open_npz
 from dppl.io.labels import listed
 from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
-from dppl.io.parquet import (
-    ID_KINDS,
-    check_column,
-    decode_ids,
-    id_type,
-    stream,
-    with_keys,
-)
+from dppl.io.parquet import check_column, decode_ids, stream, with_keys
 from dppl.io.records import BadRecord
 from dppl.io.sources import KINDS, recognised
 from dppl.io.tables import files_of_one_form
-from dppl.kernel.persons import checked_ids, id_bytes, texts_apart
+from dppl.kernel.persons import (
+    CAST,
+    ID_KINDS,
+    checked_ids,
+    holds_ids,
+    id_bytes,
+    id_kind,
+    texts_apart,
+)
 
 Coin: TypeAlias = Callable[[Any], bool]
 Outputs: TypeAlias = tuple[IO[bytes], IO[bytes]]
@@ -58,9 +59,9 @@ def held_out(
     Parameters
     ----------
     ids : array-like of shape (n,), or int
-        Ids of the persons whose records they are, or of the records: texts, whole
-        numbers or bytes. Records with one id fall on one side; a number and its text
-        are one id, as in fits. Each record without an id (None, NaN, an empty text)
+        Ids of the persons whose records they are, or of the records, as `fit` takes
+        them. Records with one id fall on one side; an integer and its text are one id,
+        as in fits. Each record without an id (None, NaN, an empty text)
         falls by itself. A number n instead of ids is for n records that each fall by
         themselves.
     share : float
@@ -349,7 +350,7 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
     """Copy the rows of Parquet files with all of their columns, batch by batch."""
     files, schema = files_of_one_form(path)
     if groups is not None:
-        check_column(schema, path, groups, ID_KINDS, id_type, "groups")
+        check_column(schema, path, groups, ID_KINDS, id_kind, "groups")
     # The dictionary of a column would bring the values of one part into the file of the
     # other.
     fields = [
@@ -401,10 +402,10 @@ def _split_npz(path: Path, outs: Outputs, coin: Coin, groups: str | None) -> Non
         if (
             groups not in arrays
             or arrays[groups].ndim != 1
-            or arrays[groups].dtype.kind not in "iubfUS"
+            or not holds_ids(arrays[groups].dtype)
         ):
             raise InputError(
-                f"must name one array of {path} with an id a record ({ID_KINDS}); there are {listed(arrays)}.",
+                f"must name one array of {path} with an id a record: {ID_KINDS}; there are {listed(arrays)}; {CAST}.",
                 parameter="groups",
             )
         whose = texts_apart(arrays[groups])

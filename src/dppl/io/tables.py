@@ -39,17 +39,23 @@ from dppl.io.fragments import (
 )
 from dppl.io.labels import AnyPath, Array, converting, listed, read_label_file
 from dppl.io.parquet import (
-    ID_KINDS,
     KeyedFile,
     check_column,
     decode_ids,
-    id_type,
     is_partitioned,
     keyed_files,
     open_parquet,
+    refuse_several_kinds,
     schemas_of,
 )
-from dppl.kernel.persons import texts_apart
+from dppl.kernel.persons import (
+    CAST,
+    ID_KINDS,
+    holds_ids,
+    id_kind,
+    texts_apart,
+    type_of_ids,
+)
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _SUFFIXES = (".npy", ".npz", ".parquet")
@@ -519,19 +525,19 @@ def read_ids(path: AnyPath, column: str) -> Array:
         The table: ``.npy``, ``.npz``, ``.parquet``, or a folder of shards, as of
         `read_table`.
     column : str
-        Name of the array or column: integers, texts, bytes, or floats that hold
-        integers. A ``.npy`` table has none.
+        Name of the array or column: texts, integers, decimals without a fraction,
+        dates, UUIDs or bytes. A ``.npy`` table has none.
 
     Returns
     -------
     ndarray of shape (n,), object
-        Ids as they are; None for a null. For `groups` of `fit`.
+        Ids as texts, integers or bytes; None for a null. For `groups` of `fit`.
 
     Raises
     ------
     InputError
-        If there is no such array or column, it is of another type, or of bytes in some
-        shards only. The message shows no id.
+        If there is no such array or column, it is of another type, or of several kinds
+        of ids. The message shows no id.
     """
     place = open_place(path)
     files = table_files(place)
@@ -546,37 +552,45 @@ def read_ids(path: AnyPath, column: str) -> Array:
             array = (
                 np.asarray(archive[column]) if column in archive.files else np.empty(())
             )
-        if array.ndim != 1 or array.dtype.kind not in "iubfUS":
+        if array.ndim != 1 or not holds_ids(array.dtype):
+            there = type_of_ids(array.dtype) if array.ndim else f"none of {names}"
             raise InputError(
-                f"must name one array of {place} with an id a record ({ID_KINDS}); {column!r} is none of {names}.",
+                f"must name one array of {place} with an id a record: {ID_KINDS}; {column!r} is {there}; {CAST}.",
                 parameter="groups",
             )
-        ids = list(texts_apart(array))
+        ids = texts_apart(array).tolist()
     else:
+        check_ids(files, place, column)
         ids = [one for file in files for one in _column_ids(file, column)]
-        if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
-            raise InputError(
-                f"must be texts or bytes in all shards of {place}; write one schema.",
-                parameter="groups",
-            )
-    # NumPy would make one type of mixed ids, or an array of tuples.
+    # NumPy would make one type of mixed ids.
     whole = np.empty(len(ids), object)
     whole[:] = ids
     return whole
 
 
-def _column_ids(place: Place, name: str) -> list[Any]:
-    """Return the items of a Parquet column."""
-    with open_parquet(place) as file:
-        schema = file.schema_arrow
+def check_ids(files: Sequence[Place], table: Place, name: str) -> None:
+    """Refuse a column of ids of persons that holds others, or not one kind in all files, by their schemas."""
+    kinds = set()
+    for place in files:
+        with open_parquet(place) as file:
+            schema = file.schema_arrow
         # IDs of records, as dppl embed writes them: each record would be a separate
         # person, and the guarantee about less than it says.
         if name in ("id", "reference") and {"id", "reference"} <= set(schema.names):
             raise InputError(
-                f"must name a column with ids of persons; {name!r} of {place} tells records apart, not persons; embed "
+                f"must name a column with ids of persons; {name!r} of {table} tells records apart, not persons; embed "
                 "the records again, with ids of persons.",
                 parameter="groups",
             )
-        check_column(schema, place, name, ID_KINDS, id_type, "groups")
-        with converting(f"{place}: column {name!r} must hold {ID_KINDS}"):
-            return decode_ids(file.read(columns=[name]).column(name))
+        kind = check_column(schema, table, name, ID_KINDS, id_kind, "groups")
+        kinds.add(id_kind(kind))
+    refuse_several_kinds(kinds, table, name)
+
+
+def _column_ids(place: Place, name: str) -> list[Any]:
+    """Return the items of a Parquet column."""
+    with (
+        open_parquet(place) as file,
+        converting(f"{place}: column {name!r} must hold {ID_KINDS}"),
+    ):
+        return decode_ids(file.read(columns=[name]).column(name))

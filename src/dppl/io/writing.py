@@ -20,9 +20,16 @@ from dppl._metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
 from dppl.io.fragments import check_rows
 from dppl.io.labels import AnyPath, Array, as_labels, converting
-from dppl.io.parquet import is_list
+from dppl.io.parquet import (
+    decode_ids,
+    is_list,
+    is_text,
+    names_records,
+    refuse_several_kinds,
+)
 from dppl.io.tables import EmbeddingTable, read_table
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.persons import id_kind
 
 # The forms of embeddings on disk, and of a table that is converted: lattice rows are
 # int8 rows as bytes.
@@ -218,6 +225,14 @@ def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
 
 
+def _texts(ids: Any) -> Any:
+    """Return a column of ids as texts; of another type, which names no records, as it is."""
+    if is_text(ids.type) or not names_records(ids.type):
+        return ids
+    each = (None if one is None else str(one) for one in decode_ids(ids))
+    return pa.array(each, pa.string())
+
+
 def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) -> None:
     names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
@@ -240,6 +255,12 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
         if first is None or PERSON not in present
         else first.schema.field(PERSON).type,
     )
+    kinds = {
+        id_kind(kind)
+        for fragment in table.fragments()
+        if (kind := fragment.type_of(PERSON)) is not None
+    }
+    refuse_several_kinds(kinds, "the table", PERSON)
     # Lattice rows look random: neither compression nor statistics of them are worth
     # their time.
     raw = (
@@ -260,6 +281,8 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
                 if others is not None:
                     some = others.slice(start, len(block))
                     columns |= {new: some.column(name) for name, new in present.items()}
+                    if "id" in columns:
+                        columns["id"] = _texts(columns["id"])
                 if table.y is not None:
                     labels = table.y[fragment.first + start :][: len(block)].tolist()
                     columns["y"] = pa.array(labels, schema.field("y").type)

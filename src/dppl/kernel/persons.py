@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from typing import Any, Self
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +31,18 @@ from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.reading import Codes
 
-_NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
+# What ids are, in messages.
+ID_KINDS = "texts, integers, decimals without a fraction, dates, UUIDs or bytes"
+CAST = "cast it to text, or whole numbers to int64 (in pandas to Int64)"
+_NO_IDS = f"groups must be ids that can be compared by value: {ID_KINDS}; write them as texts or integers."
+_BYTES = ("binary", "large_binary", "binary_view")
+_NO_IDS_OF_FRAMES = (
+    *("Float", "Boolean", "Datetime", "Time", "Duration", "List", "Struct"),
+    *("interval", "period"),
+)
+# A few characters such as 1E+999999999 may say a number of a billion digits.
+_LONGEST_DECIMAL = 1000
 _READ_ROWS = 8192
-# A part of a tuple that is missing, which is like any other such part: the whole is an
-# id.
-_MISSING_PART = object()
 Int64 = NDArray[np.int64]
 Integers = NDArray[np.signedinteger[Any]]
 
@@ -53,7 +63,12 @@ def ids_of_fit(
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
-    """Return person ids as a vector with one id per row; masked ones are None."""
+    """Return person ids as a vector with one id per row; masked ones are None.
+
+    Types are looked at, and no value: a type that holds no ids is refused while nothing
+    is charged.
+    """
+    _check_type(groups)
     if isinstance(groups, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(groups)
         groups = texts_apart(np.ma.getdata(groups)).astype(object)
@@ -61,17 +76,19 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     elif isinstance(groups, np.ndarray):
         groups = texts_apart(groups)
     ids = reading.as_labels(groups, rows, ("X", "groups"))
-    if (
-        ids.dtype.kind in "mM"
-    ):  # a list of them may hold numbers, also for those that are missing
-        missing = np.isnat(ids)
-        ids = ids.astype(np.int64).astype(object)
-        ids[missing] = None
+    _check_type(ids)
     return ids
 
 
 def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
     """Return ids of which those that are not Unicode are bytes: as texts some would be alike, or no texts at all."""
+    if ids.dtype.kind == "T":
+        missing = getattr(ids.dtype, "na_object", None)
+        ids = ids.astype(object)
+        # A text is what NumPy calls a missing one then, like any other.
+        ids[[one is missing and not isinstance(one, str) for one in ids.tolist()]] = (
+            None
+        )
     if ids.dtype.kind != "U":
         return ids
     characters = reading.characters_only(ids)
@@ -82,26 +99,145 @@ def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
     return whole
 
 
+def _check_type(column: Any) -> None:
+    """Refuse a column of ids whose type says that it holds none; lists, and arrays of objects, say nothing."""
+    # Of the class: a frame's column has its items as attributes.
+    arrow = hasattr(type(column), "type") and hasattr(column, "to_pylist")
+    kind: Any = column.type if arrow else getattr(column, "dtype", None)
+    fits: object = True
+    if not arrow and hasattr(kind, "pyarrow_dtype"):
+        arrow = True
+        kind = kind.pyarrow_dtype
+    if arrow:
+        fits = id_kind(kind)
+    elif kind is not None:
+        kind = getattr(getattr(kind, "categories", None), "dtype", kind)
+        fits = holds_ids(kind) if isinstance(kind, np.dtype) else _frames_ids(kind)
+    if not fits:
+        name = type_of_ids(kind)
+        raise InputError(f"must be {ID_KINDS}; got {name}; {CAST}.", parameter="groups")
+
+
+def id_kind(kind: Any) -> str | None:
+    """Return which ids a type of Arrow's holds; None for a type that holds none.
+
+    Types decide, since a value is private. A float cannot hold all integers, and a time
+    is written in several units and zones.
+    """
+    import pyarrow as pa  # here, because arrays of NumPy need none of it
+
+    kind = reading.value_type(kind)
+    name = str(kind)
+    if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
+        return "integers"
+    if name in ("string", "large_string", "string_view"):
+        return "texts"
+    if pa.types.is_fixed_size_binary(kind) or name in _BYTES:
+        return "bytes"
+    if pa.types.is_date(kind):
+        return "dates"
+    return "UUIDs" if name == "extension<arrow.uuid>" else None
+
+
+def holds_ids(dtype: np.dtype[Any]) -> bool:
+    """Return whether arrays of a type of NumPy's hold ids."""
+    if dtype.kind == "M":
+        return np.datetime_data(dtype)[0] == "D"
+    return dtype.kind in "iuOSTU" or (dtype.kind == "V" and dtype.names is None)
+
+
+def _frames_ids(kind: Any) -> bool:
+    """Return whether columns of another type hold ids, as far as it says so."""
+    return getattr(kind, "kind", "O") in "iuOSTU" and not str(kind).startswith(
+        _NO_IDS_OF_FRAMES
+    )
+
+
+def type_of_ids(kind: Any) -> str:
+    """Return a type as messages name it, without the width of texts and bytes: that is the length of the longest."""
+    return {"S": "bytes", "V": "records"}.get(getattr(kind, "kind", ""), str(kind))
+
+
+def id_text(one: Any) -> str | None:
+    """Return the text that all ids of one person have and no other's; None for an id that names nobody.
+
+    An integer is its digits, and so is a decimal of the same value; a date is as in ISO
+    8601, a UUID as it is usually written, and bytes are the text that they encode. What
+    could name one person in several ways is no id, and raises `TypeError`.
+    """
+    one = _plain(one)
+    if isinstance(one, bytes):
+        one = one.decode("utf-8", "surrogateescape")
+    if isinstance(one, str):
+        return one if one.strip() else None
+    if isinstance(one, int) and not isinstance(one, bool):
+        return str(one)
+    if _is_missing(one):
+        return None
+    if isinstance(one, Decimal) and _is_whole(one):
+        return str(int(one))
+    if isinstance(one, UUID):
+        return str(one)
+    if type(one) is date:
+        return one.isoformat()
+    raise TypeError("no id that has one value")
+
+
+def _is_whole(one: Decimal) -> bool:
+    return abs(one.adjusted()) < _LONGEST_DECIMAL and one == one.to_integral_value()
+
+
+def _is_missing(one: Any) -> bool:
+    try:
+        return one is None or bool(one != one)
+    except TypeError:  # missing in pandas
+        return True
+
+
+def _plain(one: Any) -> Any:
+    """Return an item of NumPy's or Arrow's, and one of a type made from a text or integer, as the value that it has."""
+    if type(one) in (str, int):
+        return one
+    if one is np.ma.masked:
+        return None
+    if isinstance(one, np.datetime64 | np.timedelta64):
+        # Some of them would be integers, in their unit.
+        fits = holds_ids(one.dtype) or np.isnat(one)
+        return one.item() if fits else one
+    if isinstance(one, np.generic):
+        one = one.item()
+    elif hasattr(one, "as_py"):
+        one = one.as_py()
+    if isinstance(one, bool):
+        return one
+    values: tuple[tuple[type, Callable[[Any], Any]], ...]
+    values = ((str, str.__str__), (int, int.__int__))
+    return next((value(one) for kind, value in values if isinstance(one, kind)), one)
+
+
 def person_codes(ids: NDArray[Any]) -> Codes:
     """Return the number of each record's person, in the order in which ids first occur.
 
-    Ids are matched one by one, as labels are: a whole number and its text name the same
-    person. None, NaN and empty texts name nobody, and each of them is a separate
-    person. All else is an id, also what only looks missing: texts of NUL or of
-    zero-width characters, and tuples, whose parts are matched as ids are, with missing
-    parts.
+    Ids are matched one by one, by `id_text`. None, NaN and texts of white space alone
+    name nobody, and each of them is a separate person. Whatever else has a text is an
+    id, also one that only looks missing: a text of NUL or of zero-width characters.
     """
     numbers: dict[Hashable, int] = {}
     codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
         # Not all as Python objects at once, which take many times the room.
-        keys = (
-            _key(one)
+        texts = (
+            id_text(one)
             for block in iter_blocks(ids, _READ_ROWS)
             for one in block.tolist()
         )
         codes = np.fromiter(
-            (numbers.setdefault(key, len(numbers)) for key in keys), np.intp, len(ids)
+            (
+                numbers.setdefault(object() if text is None else text, len(numbers))
+                for text in texts
+            ),
+            np.intp,
+            len(ids),
         )
     if codes is None:
         raise InputError(_NO_IDS)
@@ -110,76 +246,19 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark ids that name nobody, each of which is a separate person."""
-    return np.fromiter(
-        (type(_key(one)) is object for one in ids.tolist()), bool, len(ids)
-    )
-
-
-def id_bytes(one: Any) -> bytes | None:
-    """Return bytes that the ids of one person share and no other id has; None for an id that names nobody."""
     with suppress(Exception):  # raised below, without one that could quote an id
-        return _as_bytes(_key(one))
+        return np.fromiter(
+            (id_text(one) is None for one in ids.tolist()), bool, len(ids)
+        )
     raise InputError(_NO_IDS)
 
 
-def _as_bytes(key: Any) -> bytes | None:
-    """Write what an id is matched by; its type comes first, since values of several types may look alike."""
-    if type(key) is object:
-        return None
-    if isinstance(key, tuple):
-        parts = [
-            b"" if part is _MISSING_PART else _as_bytes(part) or b"" for part in key
-        ]
-        return b"(" + b"".join(len(part).to_bytes(8) + part for part in parts)
-    if isinstance(key, str):
-        return b"t" + key.encode("utf-8", "surrogatepass")
-    if isinstance(key, bytes):
-        return b"b" + key
-    if isinstance(key, bool | int | float):
-        return f"{type(key).__name__} {key!r}".encode()
-    raise TypeError("no id that a file can hold")
-
-
-def _key(one: Any) -> Hashable:
-    """Return what an id is matched by; of a missing one something that equals nothing else."""
-    if type(one) is int or (type(one) is str and one.strip()):
-        return (
-            one if type(one) is str else reading._key(one)
-        )  # what the rest would return, sooner
-    one = _plain(one)
-    if one is None or (isinstance(one, str | bytes) and not one.strip()):
-        return object()
-    if isinstance(one, tuple):
-        # NaN in a tuple differs from any other NaN, so each record of its person would
-        # be a separate person.
-        return tuple(
-            _MISSING_PART if type(part) is object else part for part in map(_key, one)
-        )
-    if getattr(type(one), "__hash__", None) in (None, object.__hash__):
-        raise TypeError("compared by identity, or not at all")
-    try:
-        missing = bool(one != one)
-    except TypeError:  # missing in pandas
-        missing = True
-    if missing:
-        return object()
-    # What labels are matched by has one value for all that no class can be.
-    return reading._key(one) if type(one) in (str, int, float) else one
-
-
-def _plain(one: Any) -> Any:
-    """Return an item of NumPy's or Arrow's, and one of a type made from a text or number, as the value that it has."""
-    if one is np.ma.masked:
-        return None
-    if isinstance(one, np.generic):
-        one = one.item()
-    elif hasattr(one, "as_py"):
-        one = one.as_py()
-    if isinstance(one, bool):
-        return one
-    values: tuple[tuple[type, Callable[[Any], Any]], ...]
-    values = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
-    return next((value(one) for kind, value in values if isinstance(one, kind)), one)
+def id_bytes(one: Any) -> bytes | None:
+    """Return `id_text` as bytes."""
+    with suppress(Exception):  # raised below, without one that could quote an id
+        text = id_text(one)
+        return None if text is None else b"t" + text.encode("utf-8", "surrogatepass")
+    raise InputError(_NO_IDS)
 
 
 def rows_of_persons(

@@ -33,11 +33,15 @@ UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 Codes = NDArray[np.intp]
 
 _SHOWN = "`dppl check` shows its owner which. Nothing was charged."
-NOT_ALL_USABLE = f"wants records that can all be used, labels included, and at least one; it has others. {_SHOWN}"
+NOT_ALL_USABLE = (
+    "wants records that can all be used, labels and ids of persons included, and at least one; it has others. "
+    f"{_SHOWN}"
+)
 HARDLY_ANY = (
     f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
 )
 _COLUMNS_SHOWN = 5
+_WHOLE_TYPES = (None, "arrow.uuid", "arrow.bool8")
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
@@ -169,6 +173,8 @@ def as_labels(
         )
     else:
         labels = _as_objects(y)
+    if labels.dtype.kind == "T":
+        labels = labels.astype(object)
     if labels.dtype.kind == "U":
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -214,6 +220,21 @@ def _items(column: Any, name: str) -> Any:
     )
 
 
+def value_type(kind: Any) -> Any:
+    """Return the type of the values of an Arrow column: of a dictionary, of runs, or what an extension stores.
+
+    UUIDs and truth values of a byte stay what they are: as bytes and integers they
+    would be others.
+    """
+    while True:
+        if hasattr(kind, "index_type") or hasattr(kind, "run_end_type"):
+            kind = kind.value_type
+        elif getattr(kind, "extension_name", None) not in _WHOLE_TYPES:
+            kind = kind.storage_type
+        else:
+            return kind
+
+
 def _as_objects(labels: Any) -> NDArray[Any]:
     """Return an array of items as they are: NumPy would choose one type for all, and look into sequences."""
     return np.fromiter(labels, object)
@@ -245,6 +266,8 @@ def public_classes(
             parameter="classes",
         )
     given = np.asarray(classes)
+    if given.dtype.kind == "T":
+        given = np.array(given.tolist())
     if given.ndim != 1 or not len(given):
         raise ParameterError(
             f"classes must be a non-empty list of labels; got shape {given.shape}."

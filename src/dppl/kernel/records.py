@@ -434,6 +434,8 @@ class PrivateTable:
             used = usable_rows(self.rows) & reading.are_known(
                 self.labels, classes, self.several
             )
+            if self.ids is not None:
+                used &= ~persons.are_missing(self.ids)
             reading.refuse_unusable_records(int(used.sum()), len(used))
 
     def records(

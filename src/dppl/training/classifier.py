@@ -207,7 +207,13 @@ class PrivateClassifier(ReleasedClassifier):
             items = Items(X, encoder.modality, "X")
             classes = np.asarray(model.classes)
             workflow.check_records(
-                items, encoder, classes, self.unknown_labels, model.several, labels
+                items,
+                encoder,
+                classes,
+                self.unknown_labels,
+                model.several,
+                labels,
+                groups,
             )
 
         # Public data and the account come before the private items, which take most of

@@ -40,7 +40,7 @@ from dppl.io.pipeline import prepared, table_metadata
 from dppl.io.records import BadRecord
 from dppl.io.shards import OtherOptions, Skipped, SourceChanged, as_line
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import ids_of_fit
+from dppl.kernel.persons import are_missing, ids_of_fit
 from dppl.kernel.reading import (
     NOT_ALL_USABLE,
     SeveralLabels,
@@ -186,11 +186,12 @@ def check_records(
     unknown_labels: str,
     several: SeveralLabels | None = None,
     y: Array | None = None,
+    ids: Array | None = None,
 ) -> None:
     """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
 
     Each record has its label, or `y` holds all labels in one form: no record decides
-    how others are read.
+    how others are read. Likewise records have the ids of their persons, or `ids` are.
     """
     if unknown_labels == "ignore":
         return
@@ -214,6 +215,14 @@ def check_records(
             if not strict:
                 refuse_unknown_labels(known[usable], classes, several)
             n = n + len(window)
+            if strict and (ids is not None or source.person_type is not None):
+                own = (record.person for record in window)
+                whose = (
+                    np.fromiter(own, object)
+                    if ids is None
+                    else ids[n - len(window) : n]
+                )
+                usable &= ~are_missing(whose)
             used = used + int((known & usable).sum())
     if strict:
         refuse_unusable_records(used, n)

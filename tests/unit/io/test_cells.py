@@ -529,3 +529,84 @@ def test_a_date_that_python_does_not_have_is_the_text_that_it_shows():
         "2024-01-31",
         "infinity",
     ]
+
+
+TYPED = "select 'one' as text, 'a' as label, {} as who"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("1.5::double", "DOUBLE"),
+        ("1::float", "FLOAT"),
+        ("true", "BOOLEAN"),
+        ("1.5::decimal(9, 2)", r"DECIMAL\(9,2\)"),
+        ("timestamp '2024-02-29'", "TIMESTAMP"),
+        ("time '12:00'", "TIME"),
+        ("'a'::blob", "BLOB"),
+        ("[1]", r"INTEGER\[\]"),
+    ],
+)
+@pytest.mark.parametrize("role", ["person", "id"])
+def test_types_of_a_query_that_hold_no_ids_are_refused(role, value, kind):
+    pytest.importorskip("duckdb")
+    columns = Columns(**{role: "who"})
+    query = f"{TYPED.format(value)} where {{}} order by text"
+    # Also where no row is selected: the type decides.
+    for rows in ("true", "false"):
+        with pytest.raises(
+            InputError, match=f"with ids; 'who' holds {kind}"
+        ) as refused:
+            open_source("duckdb:///:memory:", sql=query.format(rows), columns=columns)
+        assert refused.value.parameter == role
+
+
+def test_ids_of_a_query_are_texts_of_one_value():
+    pytest.importorskip("duckdb")
+    values = {
+        "9007199254740993::hugeint": "9007199254740993",
+        "7::decimal(18, 0)": "7",
+        "'7'": "7",
+        "date '2024-02-29'": "2024-02-29",
+        "'00000000-0000-0000-0000-000000000005'::uuid": "00000000-0000-0000-0000-000000000005",
+        "null::integer": None,
+    }
+    for value, person in values.items():
+        query = f"{TYPED.format(value)} order by text"
+        source = open_source(
+            "duckdb:///:memory:", sql=query, columns=Columns(person="who")
+        )
+        assert [one.person or None for one in source] == [person], value
+    with pytest.raises(InputError, match="with texts; 'text' holds BLOB"):
+        open_source("duckdb:///:memory:", sql="select 'a'::blob as text order by text")
+
+
+def test_a_cell_that_is_not_exact_is_no_id(folder):
+    """2**53 + 1 and 2**53 are one float; SQLite has a type for each cell, and workbooks have floats alone."""
+    rows = [["one", "a", cell] for cell in (7, 7.0, "7", 2**53 + 1, 2.0**53, 7.5, None)]
+    database = write_database(folder / "ids.db", rows, "text, label, who")
+    query = {"sql": "select * from notes order by rowid"}
+    sheet = [
+        ["text", "label", "who"],
+        *[[*row[:2], row[2]] for row in rows if row[2] != 2**53 + 1],
+    ]
+    path = write_sheets(folder / "ids.xlsx", Sheet=sheet)
+    exact = "its person id is a float, which is not exact from 2**53 on"
+    whole = "its person id is neither a text nor a whole number"
+    expected = ["7", "7", "7", "9007199254740993", exact, whole, None]
+    for source in (
+        open_source(database, **query, columns=Columns(person="who")),
+        open_source(path, columns=Columns(person="who")),
+    ):
+        found = []
+        for one in source:
+            try:
+                one.load()
+                found.append(one.person or None)
+            except BadRecord as reason:
+                found.append(str(reason))
+        assert found == (
+            expected
+            if source.parameters["kind"] == "sql"
+            else expected[:3] + expected[4:]
+        )

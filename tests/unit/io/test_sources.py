@@ -9,7 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.io import Columns, open_source
+from dppl.io import (
+    Columns,
+    convert_table,
+    holds_embeddings,
+    open_source,
+    read_table,
+)
 
 from .conftest import image_bytes
 
@@ -398,3 +404,42 @@ def test_a_file_without_a_header_is_not_quoted(tmp_path):
     with pytest.raises(InputError, match="see its first line") as caught:
         open_source(path)
     assert "Jane" not in str(caught.value)
+
+
+def test_extension_types_and_views_are_what_they_store(tmp_path):
+    """JSON and views are texts, a UUID is none, and a tensor is a row of its numbers."""
+    path = tmp_path / "t.parquet"
+    texts = pa.array(["one", None, "three"])
+    for kind in (pa.json_(), pa.string_view(), pa.large_string()):
+        labels = pa.array(["a", "b", "a"]).cast(kind)
+        pq.write_table(pa.table({"text": texts.cast(kind), "label": labels}), path)
+        source = open_source(path)
+        assert [one.label for one in source] == ["a", "b", "a"]
+        assert source.modality == "text"
+        assert [one.load() for one in source if one.reference != "row 2"] == [
+            b"one",
+            b"three",
+        ]
+    pq.write_table(pa.table({"image": pa.array([b"png"], pa.binary_view())}), path)
+    assert [one.load() for one in open_source(path)] == [b"png"]
+    uuids = pa.array([bytes(16)], pa.uuid())
+    pq.write_table(pa.table({"text": ["a"], "label": uuids}), path)
+    with pytest.raises(
+        InputError, match=r"y must name one column .* holds extension<arrow.uuid>"
+    ):
+        open_source(path)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(rows)
+    pq.write_table(pa.table({"x": tensor, "id": ["a", "b"]}), path)
+    assert holds_embeddings(path)
+    assert np.array_equal(read_table(path), rows)
+    convert_table(path, tmp_path / "out.parquet")
+    assert np.array_equal(read_table(tmp_path / "out.parquet"), rows)
+    pq.write_table(
+        pa.table({"x": tensor, "nr": pa.array([bytes(16)] * 2, pa.uuid())}), path
+    )
+    convert_table(path, tmp_path / "out.parquet", ids="nr")
+    assert (
+        read_table(tmp_path / "out.parquet").ids
+        == ["00000000-0000-0000-0000-000000000000"] * 2
+    )
