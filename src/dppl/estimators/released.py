@@ -266,7 +266,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)
         y : array-like of shape (n,)
-            True labels; a number and its text name the same class.
+            True labels, of the kind of the classes.
         sample_weight : array-like of shape (n,), default=None
         """
         scores = self._scores(X)
@@ -370,13 +370,11 @@ class ReleasedClassifier(Reported, ScikitEstimator):
                 )
             result = made(np.concatenate(blocks))
         if unusable == "error":
-            codes = np.issubdtype(result.dtype, np.integer)
-            refuse_unusable(
-                result == -1
-                if codes
-                else np.isnan(result.reshape(len(result), -1)[:, 0]),
-                _UNUSABLE,
-            )
+            if np.issubdtype(result.dtype, np.integer):
+                bad = result == -1
+            else:
+                bad = np.isnan(result if result.ndim == 1 else result[:, 0])
+            refuse_unusable(bad, _UNUSABLE)
         return result
 
     def _check_continues(self, X: Any) -> None:
