@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -136,7 +137,9 @@ def load_predictor(
         network, probabilities_of = model.predictor(encoder)
 
         def classify(rows: Any) -> Predictions:
-            values = probabilities_of(rows).astype(np.float32)
+            values = np.empty((0, len(model.classes_)), np.float32)
+            if len(rows):  # of what shape they are, only rows say
+                values = probabilities_of(np.stack(rows)).astype(np.float32)
             labels = model.classes_[values.argmax(axis=1)].tolist()
             return Predictions(
                 labels=labels, classes=model.classes_, probabilities=values
@@ -148,7 +151,12 @@ def load_predictor(
     )  # here, so that help texts come at once
 
     loaded = encoder_of_model(model, encoder, trial=trial)
-    return loaded, lambda rows: _classified(model, rows, shares, similarity=similarity)
+
+    def classified(rows: Any) -> Predictions:
+        table = np.reshape(rows, (len(rows), model.n_features_in_))
+        return _classified(model, table, shares, similarity=similarity)
+
+    return loaded, classified
 
 
 def _classified(
@@ -204,12 +212,12 @@ def predict_table(
     similarity: bool = False,
 ) -> Predictions:
     """Predict the rows of a table; an engine reads one that is in parts."""
+    classified = partial(_classified, model, shares=shares, similarity=similarity)
     if isinstance(table, PartedTable):
-        return _classified(model, table, shares, similarity=similarity)
-    blocks = [
-        _classified(model, block, shares, similarity=similarity)
-        for block in table.blocks(_ROWS)
-    ]
+        return classified(table)
+    blocks = [classified(block) for block in table.blocks(_ROWS)]
+    if not blocks:
+        blocks = [classified(np.empty((0, model.n_features_in_)))]
     return replace(_joined(model.classes_, blocks), ids=table.ids)
 
 
@@ -221,10 +229,7 @@ def windows(
     """Embed a source and predict, a window at a time: no embedding outlives its window."""
     encoder, classify = predictor
     for window in embed_windows(source, encoder, progress=progress):
-        if window.rows:
-            yield window, classify(np.stack(window.rows))
-        else:
-            yield window, Predictions(labels=[], classes=np.empty(0))
+        yield window, classify(window.rows)
 
 
 def predict_source(
@@ -255,7 +260,9 @@ def predict_source(
             separator=known.separator,
         )
         parts.append(part)
-    return replace(_joined(classes, parts), ids=ids), unusable
+    # Of no records, the form of the answer is that of no rows.
+    known = _joined(classes, parts or [predictor[1]([])])
+    return replace(known, ids=ids), unusable
 
 
 def _placed(values: Float32 | None, usable: Flags, *width: int) -> Float32:

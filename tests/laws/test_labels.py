@@ -5,6 +5,7 @@ from datetime import UTC, datetime, tzinfo
 import numpy as np
 import pytest
 
+from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import reading
 from laws.recipes import BY_NAME, FIRST, SHARED, SHARED_CHARGED, each
@@ -206,11 +207,94 @@ def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
         kind.fit(X, BROKEN[name], classes=["a", "b"])
 
 
-@loop("y", [["0", "1", "1", "0"], [0.0, 1.0, 1.0, 0.0], np.array(["0", "1", "1", "0"])])
+# Kinds of labels: the dtype of an array is public, and the kind of an object a value.
+
+NUMBERS = [0, 1]
+TEXTS = ["0", "1"]
+CODES = np.array([0, 1, 1, 0])
+SAME_KIND = [
+    (NUMBERS, CODES.astype(np.int8)),
+    (NUMBERS, CODES.astype(np.uint64)),
+    (NUMBERS, CODES.astype(np.float32)),
+    (NUMBERS, [0.0, 1.0, 1, 0]),
+    (NUMBERS, ["0", "1", "1", "0"]),  # as files of texts have them
+    (TEXTS, CODES.astype(str)),
+    (TEXTS, ["0", np.str_("1"), "1", "0"]),
+]
+OTHER_KIND = [
+    (NUMBERS, CODES.astype(bool)),
+    (NUMBERS, CODES.astype(str)),
+    (NUMBERS, CODES.astype("S1")),
+    (TEXTS, CODES),
+    (TEXTS, CODES.astype(float)),
+    (TEXTS, CODES.astype(bool)),
+    (TEXTS, CODES.astype("S1")),
+    (TEXTS, CODES.astype("M8[D]")),
+    ([False, True], CODES),
+]
+# Of objects that name no class.
+OF_NO_CLASS = [
+    (NUMBERS, ["00", "01", "1.0", True, b"1"]),
+    (TEXTS, [0, 1.0, np.int64(1), True, b"1", "01"]),
+]
+
+
+@loop("case", SAME_KIND)
 @each(SHARED)
-def test_a_number_and_its_text_name_one_class(kind, y):
+def test_labels_of_the_kind_of_the_classes_name_them(kind, case):
+    classes, y = case
     X = kind.records(4)[0]
-    expected = kind.fit(X, [0, 1, 1, 0], classes=[0, 1])._tensors()
-    for classes in ([0, 1], ["0", "1"]):
-        for name, values in kind.fit(X, y, classes=classes)._tensors().items():
-            assert values.tobytes() == expected[name].tobytes()
+    expected = kind.fit(X, CODES, classes=NUMBERS)._tensors()
+    for name, values in kind.fit(X, y, classes=classes)._tensors().items():
+        assert values.tobytes() == expected[name].tobytes()
+
+
+@loop("case", OTHER_KIND)
+@each(SHARED)
+def test_an_array_of_another_kind_is_refused_whatever_it_holds(kind, case):
+    """Before anything is charged, with the same words for all values, and also where labels are ignored."""
+    classes, y = case
+    X = kind.records(4)[0]
+    said = set()
+    for rows, labels in ((X, y), (X, y[::-1].copy()), (X[:0], y[:0])):
+        for unknown_labels in ("error", "ignore"):
+            with pytest.raises(InputError, match="y must hold") as caught:
+                kind.fit(rows, labels, classes=classes, unknown_labels=unknown_labels)
+            assert not isinstance(caught.value, UnknownLabelError)
+            said.add(tuple(messages_of(caught.value)))
+    assert len(said) == 1
+    assert "The ledger keeps the charge" not in str(said)
+
+
+@loop("case", OF_NO_CLASS)
+@each(SHARED)
+def test_an_object_of_another_kind_is_an_unknown_label(kind, case):
+    classes, odd = case
+    X = kind.records(4 + len(odd))[0]
+    y = [*CODES.astype(str), *odd] if classes is TEXTS else [0, 1, 1, 0, *odd]
+    with pytest.raises(UnknownLabelError, match="at least one is not"):
+        kind.fit(X, y, classes=classes)
+    skipped = ["nobody"] * len(odd)
+    other = kind.fit(X, [*y[:4], *skipped], classes=classes, unknown_labels="ignore")
+    fitted = kind.fit(X, y, classes=classes, unknown_labels="ignore")
+    assert fitted.to_bytes() == other.to_bytes()
+
+
+def test_a_score_takes_labels_of_the_kind_of_the_classes():
+    X = MEAN.records(4)[0]
+    model = MEAN.fit(X, [0, 1, 1, 0], classes=TEXTS, unknown_labels="ignore")
+    for labels in (CODES, CODES.astype("S1")):
+        with pytest.raises(InputError, match="y must hold texts"):
+            model.score(X, labels)
+
+
+def test_a_ledger_keeps_no_charge_of_labels_of_another_kind(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.json", "wards", GaussianDP(10))
+    X = MEAN.records(4)[0]
+    for y, error, n_charged in (
+        (CODES, InputError, 0),
+        ([0, 1, 1, 0], UnknownLabelError, 1),  # values are read after the charge
+    ):
+        with pytest.raises(error):
+            MEAN.make(classes=TEXTS, random_state=None).fit(X, y, ledger=ledger)
+        assert len(ledger.releases()) == n_charged

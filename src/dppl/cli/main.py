@@ -80,18 +80,23 @@ class _Commands(Commands):
                 if isinstance(stop, _Ended)
                 else ("interrupted", signal.SIGINT)
             )
-            typer.echo(
-                printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])),
-                err=True,
-            )
+            _say(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])]))
             code = 128 + number
         except BrokenPipeError:
-            _forget_stdout()
+            _forget_broken()
             code = _BROKEN_PIPE
         except Exception as error:
             code, message = _report(error)
-            typer.echo(f"dppl: error: {printable(' '.join(message.split()))}", err=True)
+            _say(f"dppl: error: {' '.join(message.split())}")
         sys.exit(code)
+
+
+def _say(text: str) -> None:
+    """Write a last line on stderr; where nobody can read it, the exit code says what it can."""
+    try:
+        typer.echo(printable(text), err=True)
+    except OSError:
+        _forget_broken()
 
 
 def _report(error: Exception) -> tuple[int, str]:
@@ -161,10 +166,7 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
 
 def _is_of_stdout(error: OSError) -> bool:
     """Return whether standard output is what cannot be written."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _forget_stdout()
+    if sys.stdout in _forget_broken():
         return True
     # A failed flush may have dropped the text, so the place of the failure decides.
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
@@ -172,9 +174,19 @@ def _is_of_stdout(error: OSError) -> bool:
     return any(frame.f_globals["__name__"].startswith(printers) for frame in frames)
 
 
-def _forget_stdout() -> None:
-    """Drop what stdout holds back: Python would try to write it once more at the end, and complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _forget_broken() -> list[Any]:
+    """Drop what stdout and stderr hold back and cannot write; return which do.
+
+    Python would try to write it once more at the end, and complain.
+    """
+    broken = []
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            broken.append(stream)
+    return broken
 
 
 app = typer.Typer(
@@ -212,10 +224,16 @@ def _main(
 
 
 def _prepare_process() -> None:
-    """End at a signal by way of what cleans up, and write in a fixed encoding."""
+    """End at a signal by way of what cleans up, have all streams, and write in a fixed encoding."""
     for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    # A service, or a Python without a console, may start with some of them closed. In
+    # this order each takes its own number, which a file of results would take.
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open to the end
     for stream in (sys.stdout, sys.stderr):
         # Files of labels are UTF-8 on every system. A terminal's encoding may lack a
         # character of a class name; an escape is better than a crash.

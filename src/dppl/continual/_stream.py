@@ -313,6 +313,7 @@ def codes_of_task(task_classes: ArrayLike | None, classes: Array) -> Codes:
             parameter="task_classes",
         )
     chosen = reading.public_classes(task_classes)
+    reading.check_kind(chosen, classes, "task_classes")
     codes = reading.class_codes(chosen, classes, "ignore")
     if (codes < 0).any():
         # Not which: whoever takes them from private labels by mistake would see one.

@@ -13,7 +13,7 @@ from dppl._types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.stream import is_tensor
-from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
+from dppl.kernel.reading import Codes, as_labels, as_rows, check_kind, class_codes
 
 _EXAMPLE_ROWS = 4096
 _LONGEST_SHOWN = 4000
@@ -189,6 +189,7 @@ def _examples(table: Any, source: RowSource, labels: Any, classes: Array) -> Exa
         raise InputError(
             "public.examples must be finite rows that are not zero; at least one is not."
         )
+    check_kind(labels, classes, "public.example_classes")
     codes = class_codes(labels, classes, "ignore")
     if (codes < 0).any():
         wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]

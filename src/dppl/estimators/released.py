@@ -259,6 +259,11 @@ class ReleasedClassifier(Reported, ScikitEstimator):
             X, unusable, partial(_probabilities, self._sharpness(), offsets)
         )
 
+    def predict_log_proba(self, X: Any, **options: Any) -> Float:
+        """Return the logarithm of what `predict_proba` returns for the same arguments."""
+        with np.errstate(divide="ignore"):  # a probability may be 0
+            return np.asarray(np.log(self.predict_proba(X, **options)))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
 
@@ -266,14 +271,19 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)
         y : array-like of shape (n,)
-            True labels; a number and its text name the same class.
+            True labels, of the kind of the classes.
         sample_weight : array-like of shape (n,), default=None
+
+        Raises
+        ------
+        InputError
+            If there is no row.
         """
         scores = self._scores(X)
         truth = reading.class_codes(
             reading.as_labels(y, scores), self.classes_, "ignore"
         )
-        return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
+        return share(scores.argmax(axis=1) == truth, sample_weight)
 
     to_bytes = model_file.to_bytes
 
@@ -370,13 +380,11 @@ class ReleasedClassifier(Reported, ScikitEstimator):
                 )
             result = made(np.concatenate(blocks))
         if unusable == "error":
-            codes = np.issubdtype(result.dtype, np.integer)
-            refuse_unusable(
-                result == -1
-                if codes
-                else np.isnan(result.reshape(len(result), -1)[:, 0]),
-                _UNUSABLE,
-            )
+            if np.issubdtype(result.dtype, np.integer):
+                bad = result == -1
+            else:
+                bad = np.isnan(result if result.ndim == 1 else result[:, 0])
+            refuse_unusable(bad, _UNUSABLE)
         return result
 
     def _check_continues(self, X: Any) -> None:
@@ -476,6 +484,13 @@ def refuse_unusable(unusable: Flags, what: str) -> None:
             f"{what}, which have no class: at {listed}, counted from 0. Leave them out, or pass "
             "unusable='empty' to predict, predict_proba or decision_function."
         )
+
+
+def share(right: Flags, sample_weight: Any) -> float:
+    """Return the share of right predictions; of none there is no share."""
+    if not len(right):
+        raise InputError("X must have at least one row to score; it has none.")
+    return float(np.average(right, weights=sample_weight))
 
 
 def labels_of(codes: Codes, classes: Array, unusable: Flags, how: str) -> Array:

@@ -254,6 +254,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     predict = _of_best("predict")
     predict_proba = _of_best("predict_proba")
+    predict_log_proba = _of_best("predict_log_proba")
     decision_function = _of_best("decision_function")
     to_bytes = _of_best("to_bytes")
 

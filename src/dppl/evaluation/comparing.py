@@ -25,7 +25,7 @@ from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.kernel.reading import as_labels
+from dppl.kernel.reading import as_labels, check_kind
 from dppl.statement import words
 
 if TYPE_CHECKING:
@@ -347,6 +347,8 @@ def _ask(
     paid = calibrated(budget, declared, ADD_REMOVE)
     shape = np.empty((first.n, 0))
     labels = as_labels(y, shape)
+    for one in predictors:
+        check_kind(labels, one.classes)
     ids = None if groups is None else checked_ids(groups, shape)
     known = [Known.of(one.model, ledger, partition) for one in predictors]
     guarantee = guarantee_of(

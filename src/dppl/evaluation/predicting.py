@@ -38,6 +38,7 @@ from dppl.kernel.reading import (
     SeveralLabels,
     as_labels,
     as_rows,
+    check_kind,
     class_codes,
     public_classes,
 )
@@ -231,6 +232,7 @@ def _given(model: AlreadyPredicted, X: Any) -> Predictor:
             f"X must be predicted labels of shape (n,) or probabilities of shape (n, {len(classes)})."
         )
     labels = as_labels(X, np.empty((len(table), 0)), ("y", "X"))
+    check_kind(labels, classes, "X")
 
     def compared() -> Iterator[Guesses]:
         yield Guesses(class_codes(labels, classes, "ignore"))
@@ -245,6 +247,7 @@ def labels_and_ids(
     shape = np.empty((predictor.n, 0))
     if predictor.several is None:
         labels = as_labels(y, shape)
+        check_kind(labels, predictor.classes)
     else:
         labels = predictor.several.labels.checked(y, shape)
         predictor.several.labels.read(labels[:0], predictor.classes)  # compares shapes

@@ -508,6 +508,7 @@ class PrivateRecords:
         self.inputs = as_inputs(X)
         self.ids = ids_of_fit(groups, self.inputs, None)
         self.labels = reading.as_labels(y, self.inputs)
+        reading.check_kind(self.labels, classes)
         # Of one record; both are public.
         self.shape = self.inputs.shape[1:]
         self.integral = self.inputs.dtype.kind in "iu"

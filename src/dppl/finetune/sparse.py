@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -384,6 +384,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         X : array-like or tensor of shape (n, ...)
         """
         return np.asarray(softmax(self.decision_function(X), axis=1))
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float32]:
+        """Return the logarithm of what `predict_proba` returns."""
+        return np.asarray(log_softmax(self.decision_function(X), axis=1))
 
     def save(
         self,

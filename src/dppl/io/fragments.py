@@ -18,9 +18,9 @@ from dppl.io._places import Place
 from dppl.io.labels import (
     PLAIN,
     Array,
-    as_labels,
     choose_column,
     converting,
+    labels_of_file,
     load_npy,
     type_name,
 )
@@ -294,9 +294,9 @@ def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
         rows = np.asarray(archive[x_name])
         labels = None if y_name is None else np.asarray(archive[y_name])
     check_rows(rows, f"{place}: array {x_name!r}")
-    return rows, None if labels is None else as_labels(
-        labels, name=f"{place}: array {y_name!r}"
-    )
+    if labels is not None:
+        labels = labels_of_file(labels, f"{place}: array {y_name!r}")
+    return rows, labels
 
 
 def check_rows(rows: Array, name: str) -> None:

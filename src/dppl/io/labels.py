@@ -158,6 +158,12 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     return array.astype(np.int64, copy=False)
 
 
+def labels_of_file(stored: Array, name: str) -> Array:
+    """Return labels of a file, texts as objects: one names an integer class that it writes (`kernel.reading`)."""
+    labels = np.array(as_labels(stored, name=name))
+    return labels.astype(object) if labels.dtype.kind == "U" else labels
+
+
 def read_label_file(path: AnyPath) -> Array:
     """Read the labels of all rows: an npy file, or text with a label a line, whose labels are always strings."""
     file = Path(path)
@@ -167,7 +173,7 @@ def read_label_file(path: AnyPath) -> Array:
             f"labels must end in {', '.join(_SUFFIXES)}; got {Path(shown_as(file)).name!r}; convert the file"
         )
     if suffix == ".npy":
-        return np.array(as_labels(load_npy(file), name=shown_as(file)))
+        return labels_of_file(load_npy(file), shown_as(file))
     return np.array(_lines(file), dtype=object)
 
 

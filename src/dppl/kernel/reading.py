@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -46,6 +46,14 @@ _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
 _UNMATCHED = object()
+_KINDS = {"U": "texts", "T": "texts", "S": "bytes", "b": "booleans"} | dict.fromkeys(
+    "iuf", "numbers"
+)
+_CASTS = {
+    "texts": "{}.astype(str)",
+    "numbers": "{}.astype(int)",
+    "booleans": "{}.astype(bool)",
+}
 _CELLS: dict[Hashable, float] = {"0": 0.0, False: 0.0, "1": 1.0, True: 1.0}
 
 
@@ -304,23 +312,44 @@ def public_classes(
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
     """Return the position of each label in the sorted `classes`, -1 for a label outside (with ``"ignore"``).
 
-    With ``"error"`` the message shows neither it nor how many there are. Float labels
-    are an error where a class is an integer that floats cannot tell from its
-    neighbours. Each label is matched by itself, whatever the others are. A number and
-    its text name the same class (1, 1.0, "1").
+    With ``"error"`` the message shows neither it nor how many there are. Each label is
+    matched by itself, whatever the others are, and numbers by value (1, 1.0). A number
+    names no text. Among Python objects a text names the integer that it writes, since
+    files of texts have no integers.
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    position = _positions(y, classes)
+    check_kind(y, classes)
+    position = _positions(classes)
+    key = _key_of(classes)
     codes = np.fromiter(
-        (position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y)
+        (position.get(key(label), -1) for label in y.tolist()), np.intp, len(y)
     )
     if unknown_labels == "error":
         refuse_unknown_labels(codes >= 0, classes, None)
     return codes
 
 
-def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
-    """Return the position of each class, by what labels are matched by."""
+def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
+    """Refuse an array of another kind than the class list. Its dtype is public; the kinds of objects are values.
+
+    Without this, codes 0, 1, ... of labels would pass for classes named "0", "1", ...
+    """
+    expected = _kind_of(classes)
+    if y.dtype.kind != "O" and _KINDS.get(y.dtype.kind) != expected:
+        got = _KINDS.get(y.dtype.kind, "another kind")
+        cast = f"Cast it with {_CASTS[expected].format(name)}"
+        if y.dtype.kind == "S":
+            cast = f"Decode it with np.char.decode({name})"
+        elif y.dtype.kind == "U":
+            cast += ", or list the classes as texts"
+        elif (got, expected) == ("numbers", "texts"):
+            cast += (
+                " if they are names of classes. Codes, as scikit-learn's ensembles make "
+                "of labels, need integer classes"
+            )
+        raise InputError(
+            f"{name} must hold {expected}, as the class list does; got {got}. {cast}."
+        )
     if (
         y.dtype.kind == "f"
         and classes.dtype.kind in "iu"
@@ -329,7 +358,20 @@ def _positions(y: NDArray[Any], classes: NDArray[Any]) -> dict[Hashable, int]:
         raise InputError(
             "classes above 2**53 cannot be distinguished as floats; pass y as an array of integers."
         )
-    return {_key(label): code for code, label in enumerate(classes.tolist())}
+
+
+def _kind_of(classes: NDArray[Any]) -> str:
+    return "texts" if classes.dtype == object else _KINDS[classes.dtype.kind]
+
+
+def _key_of(classes: NDArray[Any]) -> Callable[[Any], Hashable]:
+    return _text if _kind_of(classes) == "texts" else _key
+
+
+def _positions(classes: NDArray[Any]) -> dict[Hashable, int]:
+    """Return the position of each class, by what labels are matched by."""
+    key = _key_of(classes)
+    return {key(label): code for code, label in enumerate(classes.tolist())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,11 +434,15 @@ class SeveralLabels:
                 )
             sets = y == 1
             return sets, np.asarray((sets | (y == 0)).all(axis=1))
-        position = _positions(y, classes)
+        # Texts that are split are a form of collections, whatever the classes are.
+        if self.separator is None or y.dtype.kind != "U":
+            check_kind(y, classes)
+        position = _positions(classes)
+        key = _key_of(classes)
         sets = np.zeros((len(y), len(classes)), bool)
         known = np.ones(len(y), bool)
         for place, one in enumerate(y.tolist()):
-            codes = [position.get(_key(label), -1) for label in self.labels_of(one)]
+            codes = [position.get(key(label), -1) for label in self.labels_of(one)]
             sets[place, [code for code in codes if code >= 0]] = True
             known[place] = -1 not in codes
         return sets, known
@@ -428,7 +474,8 @@ def refuse_unknown_labels(
         instead = "skip such records" if several is None else "drop such labels"
         hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
         raise UnknownLabelError(
-            f"every label must be one of the {len(classes)} classes; at least one is not. {hint}."
+            f"every label must be one of the {len(classes)} classes, which are {_kind_of(classes)}; at least one is not. "
+            f"{hint}."
         )
 
 
@@ -495,8 +542,15 @@ def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     return np.where(known, codes, -1)
 
 
+def _text(label: Any) -> Hashable:
+    """Return what a label is matched by among texts: a text itself, or nothing."""
+    if isinstance(label, np.str_):
+        label = label.item()
+    return label if type(label) is str else _UNMATCHED
+
+
 def _key(label: Any) -> Hashable:
-    """Return what a label is matched by: the text of a whole number, a plain value itself, or nothing."""
+    """Return what a label is matched by among numbers: the text of a whole number, a plain value itself, or nothing."""
     if isinstance(label, np.generic):
         label = label.item()
     if (

@@ -427,9 +427,14 @@ class PrivateTable:
         return ledger
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
-        """Stop a strict fit whose records cannot all be used; that it stopped is one bit about them."""
+        """Refuse labels of another kind than the classes, and a strict fit whose records cannot all be used.
+
+        That a strict fit stopped is one bit about them.
+        """
         if self.several is not None:
-            self.several.read(self.labels[:0], classes)  # compares shapes
+            self.several.read(self.labels[:0], classes)  # compares shapes and kinds
+        else:
+            reading.check_kind(self.labels, classes)
         if strict:
             used = usable_rows(self.rows) & reading.are_known(
                 self.labels, classes, self.several

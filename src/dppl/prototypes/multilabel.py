@@ -10,6 +10,7 @@ from dppl._types import Float
 from dppl.errors import ParameterError
 from dppl.estimators.parameters import Count, parameters
 from dppl.estimators.plan import Setting
+from dppl.estimators.released import share
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import (
     LabelCounts,
@@ -290,9 +291,7 @@ class MultiLabelPrototypes(CentredClassifier):
         predicted = self._scores(X) > 0
         several = SeveralLabels(self.separator)
         truth, _ = several.read(several.checked(y, predicted), self.classes_)
-        return float(
-            np.average((predicted == truth).all(axis=1), weights=sample_weight)
-        )
+        return share((predicted == truth).all(axis=1), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -29,7 +29,14 @@ from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.reading import UNUSABLE, UnknownLabels, Unusable, as_labels
+from dppl.kernel.reading import (
+    UNUSABLE,
+    UnknownLabels,
+    Unusable,
+    as_labels,
+    check_kind,
+    public_classes,
+)
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
@@ -197,6 +204,8 @@ class PrivateClassifier(ReleasedClassifier):
             if model.several is None
             else model.several.checked(y, shape)
         )
+        if model.several is None:  # before hours of embedding, too
+            check_kind(labels, public_classes(model.classes))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
         refuse_private_as_public(X, public.rows)
         for texts in (

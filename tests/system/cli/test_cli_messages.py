@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import dppl
 from dppl.cli import main
 from dppl.cli.train import Train
 from dppl.errors import InputError
@@ -388,3 +389,52 @@ def test_no_message_shows_the_password_of_a_file_of_labels(name, here, cli, erro
     )
     assert "host" in line
     assert "s3cret" not in line
+
+
+PLAN = "plan --n-classes 3 --n-records 500 --n-features 32 --epsilon 1 --delta 1e-6"
+FITTED = "fit train.npz --classes classes.txt --mu 1 --method mean --out"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its shell closes no streams")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_command_runs_without_streams(here, closed):
+    """And its files are whole: none takes the number of a stream that others write to."""
+    for number, (arguments, code) in enumerate(
+        ((PLAN, 0), (f"{FITTED} m.safetensors", 0), (f"{FITTED} m.safetensors", 2))
+    ):
+        command = f'"{sys.executable}" -m dppl {arguments} {closed}'
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == code, (number, done.stderr)
+        # The control: what is open is written to.
+        assert (done.stdout == b"") == (">&-" in closed.split() or code != 0)
+    assert dppl.load("m.safetensors").predict(here.X[:1]).shape == (1,)
+
+
+def test_a_python_without_a_console_runs_commands(here):
+    script = f"""
+import sys
+from dppl.cli.main import run
+
+sys.stdin = sys.stdout = sys.stderr = None
+sys.argv[1:] = "{FITTED} m.safetensors".split()
+run()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    dppl.load("m.safetensors")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pipe of a shell")
+def test_an_error_that_nobody_reads_keeps_its_code(here):
+    """The pipe is closed before anything is written to it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "dppl", *PLAN.split(), "--epsilon", "x"]
+    done = subprocess.run(
+        command, stdout=writing, stderr=writing, timeout=60, check=False
+    )
+    os.close(writing)
+    assert done.returncode == 2

@@ -532,3 +532,44 @@ def test_a_file_says_why_a_label_is_empty(task, model, cli, error_line):
     assert found[-1][2] == ""
     bad = ("predict", model, task.public, "--min-similarity", "2")
     assert "--min-similarity must lie between -1 and 1" in error_line(cli(*bad))
+
+
+ASKS = {
+    (): "label",
+    ("--min-confidence", "0.5"): "label,reason",
+    ("--min-similarity", "0.1"): "label,reason,similarity",
+    ("--top", "1"): "label,top 1,probability 1",
+}
+
+
+def test_a_table_without_rows_has_no_labels(task, model, cli):
+    path = task.folder / "none.npz"
+    write_table(path, task.X[:0])
+    for options, header in ASKS.items():
+        result = cli("predict", model, path, *options)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert len(result.stdout.splitlines()) == ("--top" in options)  # a heading
+        out = task.folder / "none.csv"
+        assert cli("predict", model, path, *options, "--out", out).exit_code == 0
+        assert out.read_text().splitlines() == [header]
+        out.unlink()
+
+
+def test_a_file_without_rows_has_no_labels(tmp_path, letters, cli):
+    """The same of texts, whether there is no record or none that can be used."""
+    model = dppl.PrivateClassifier(
+        "letters", dppl.ZCDP(1e4), ["a", "b"], method="mean", random_state=0
+    ).fit(["aaa", "bbb"], ["a", "b"])
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    for content, n_records in (("", 0), ("text\n", 0), ('text\n""\n', 1)):
+        source = tmp_path / "new.csv"
+        source.write_text(content or "text\n")
+        for options, header in ASKS.items():
+            out = tmp_path / "out.csv"
+            result = cli("predict", path, source, *options, "--out", out)
+            assert result.exit_code == 0, result.stderr
+            lines = out.read_text().splitlines()
+            assert lines[0] == f"id,{header}"
+            assert len(lines) == 1 + n_records
+            out.unlink()

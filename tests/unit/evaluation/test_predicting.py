@@ -255,7 +255,9 @@ def labels_by(model, rows):
 def test_a_table_of_predictions_is_taken_as_it_is():
     labels = AlreadyPredicted(["x", "1"])
     some = said(labels, ["1", 1, 1.0, "x", None, "elsewhere"])
-    assert some.predicted.tolist() == [1, 1, 1, 0, -1, -1]
+    assert some.predicted.tolist() == [1, -1, -1, 0, -1, -1]
+    with pytest.raises(InputError, match="X must hold texts"):
+        predictor_of(labels, np.array([1, 1]))
     table = np.array([[0.2, 0.8], [0.9, 0.1], [np.nan, 0.5]])
     whole = said(labels, table)
     assert whole.predicted.tolist() == [1, 0, -1]
