@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dppl import _validate, io
+from dppl._files import target_of
 from dppl.cli._output import note
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
@@ -110,6 +111,12 @@ class Account:
         file, name = self.ledger
         dataset, slash, part = name.partition("/")
         return {"ledger": Ledger(file, dataset), "partition": part if slash else None}
+
+    def account_file(self) -> list[Path]:
+        """Return the file of the ledger, if it is one, which no output may replace."""
+        if self.ledger is None or "://" in self.ledger[0]:
+            return []
+        return [Path(self.ledger[0])]
 
 
 @request(panel="data")
@@ -451,22 +458,32 @@ class Fitting(Classes, BeforeCharge, Budget, Account):
     force: bool = flag("Replace the output file if it exists.")
 
 
+# How the name of a model file ends.
+MODEL = (".safetensors",)
+
+
 def check_output(
     out: Path,
     inputs: Iterable[Path | None],
     *,
     force: bool | None = None,
     parameter: str = "out",
+    suffixes: tuple[str, ...] = (),
 ) -> None:
     """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`).
 
-    Without `force`, the command never replaces a file.
+    Without `force`, the command never replaces a file. The name must end in one of
+    `suffixes`, or it would name another format than the file has.
     """
     # A link to an input, or a hard link, is the input.
     is_read = out.exists() and any(
         path and path.exists() and out.samefile(path) for path in inputs
     )
     for holds, rule in (
+        (
+            not suffixes or out.suffix.lower() in suffixes,
+            f"end in {' or '.join(suffixes)}, for so the file is; got {out}",
+        ),
         (
             out.parent.is_dir(),
             f"lie in an existing folder; {out.parent} is not one; create it first",
@@ -484,8 +501,9 @@ def check_output(
     ):
         if not holds:
             raise ParameterError(f"must {rule}.", parameter=parameter)
-    if not os.access(out.parent, os.W_OK):
-        raise PermissionError(f"{out.parent} cannot be written to.")
+    target = target_of(out, overwrite=True)
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"{target.parent} cannot be written to.")
 
 
 def overlaps(path: Path, others: Iterable[Path | None]) -> bool:
