@@ -44,7 +44,7 @@ class Output:
                 _write_whole(self._descriptor, content)
                 _take_name(self._part, self.path, overwrite=self._overwrite)
         except BaseException as error:
-            error.add_note(_rescued(self.path, content))
+            error.add_note(_rescued(self.path, content, self._private))
             raise
 
 
@@ -224,17 +224,22 @@ def _take_name(part: Path, path: Path, *, overwrite: bool) -> None:
         except OSError:
             # Some file systems have no links. There an empty file takes the name first.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            os.replace(part, path)
+            try:
+                os.replace(part, path)
+            except BaseException:
+                path.unlink()
+                raise
     _sync(path.parent)
 
 
-def _rescued(path: Path, content: bytes) -> str:
+def _rescued(path: Path, content: bytes, private: bool) -> str:
     """Write what cannot be written where it belongs to another folder, and say where it is."""
     name = f"{path.stem[:100]}-{secrets.token_hex(4)}{path.suffix[:20]}"
-    for folder in (state_folder(), Path.cwd(), Path(tempfile.gettempdir())):
+    shared = () if private else (Path.cwd(), Path(tempfile.gettempdir()))
+    for folder in (state_folder(), *shared):
         kept = folder / name
         with contextlib.suppress(OSError):
-            lasting_folder(folder)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(kept, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:

@@ -481,10 +481,6 @@ def check_output(
     )
     for holds, rule in (
         (
-            not suffixes or out.suffix.lower() in suffixes,
-            f"end in {' or '.join(suffixes)}, for so the file is; got {out}",
-        ),
-        (
             out.parent.is_dir(),
             f"lie in an existing folder; {out.parent} is not one; create it first",
         ),
@@ -493,6 +489,10 @@ def check_output(
         (
             out.is_file() or not out.exists(),
             f"name a file; {out} is a device or a pipe",
+        ),
+        (
+            not suffixes or out.suffix.lower() in suffixes,
+            f"end in {' or '.join(suffixes)}, for so the file is; got {out}",
         ),
         (
             force or not os.path.lexists(out),

@@ -228,7 +228,11 @@ def most_bytes(
     """Return what the file of a fit takes at most: a function of public values, the `names` among them."""
     statistic = training_of(guarantee).statistic
     n_trained = int(statistic.partition("(")[2].removesuffix(_TRAINED))
-    texts = [*map(str, np.asarray(model.classes).tolist()), *names, _tensorfile.as_json(guarantee.to_dict())]
+    texts = [
+        *map(str, np.asarray(model.classes).tolist()),
+        *names,
+        _tensorfile.as_json(guarantee.to_dict()),
+    ]
     # In the file texts are JSON within JSON, which may escape every character.
     text = sum(6 * len(one.encode()) + 8 for one in texts)
     return _ROOM + 4 * (n_trained + (model.width or 0)) + text

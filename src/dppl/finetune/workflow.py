@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._files import reserved, write_atomically
+from dppl._files import reserved
 from dppl._fingerprint import Fingerprint
 from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
@@ -94,9 +94,7 @@ def train(
             )
         model.encoder_ = fingerprint
         model.save(output)
-        write_atomically(
-            workflow.report_of(out), left_out, overwrite=True, private=True
-        )
+        workflow.write_report(out, left_out)
 
 
 class Finetuned:

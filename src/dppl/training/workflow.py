@@ -165,7 +165,7 @@ def train(
                     rows, labels, groups=groups, ledger=ledger, partition=partition
                 )
             estimator.save(output)
-        write_atomically(report_of(out), left_out, overwrite=True, private=True)
+        write_report(out, left_out)
 
 
 def settle(
@@ -293,6 +293,14 @@ def left_out_of(
     return b"".join(
         [*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)]
     )
+
+
+def write_report(model: Path, left_out: bytes) -> None:
+    """Write the list of skipped records; nobody named its file, so a link that lies there is not followed."""
+    report = report_of(model)
+    if report.is_symlink():
+        report.unlink()
+    write_atomically(report, left_out, overwrite=True, private=True)
 
 
 def report_of(model: Path) -> Path:
