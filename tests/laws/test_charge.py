@@ -16,7 +16,7 @@ from dppl.kernel.mechanisms import randomness
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.ledger import CHARGED as PAID
-from dppl.kernel.privacy.ledger import RELEASED
+from dppl.kernel.privacy.ledger import UNSAVED
 from laws.ledgers import content_without_times, spy_on
 from laws.recipes import FIRST, SHARED_CHARGED, Table, each
 from loops import loop
@@ -154,7 +154,7 @@ def test_an_account_of_any_notion_is_charged_what_the_guarantee_says(kind, tmp_p
         assert entry["cost"]["mu"] == model.guarantee_.mu
         assert entry["estimator"] == kind.entry.name
         assert (entry["status"], entry["model_sha256"]) == (
-            RELEASED,
+            UNSAVED,
             hashlib.sha256(model.to_bytes()).hexdigest(),
         )
         if number == 1:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dppl
-from dppl.estimators import model_file
+from dppl.estimators import EmbeddingClassifier, model_file
 from dppl.estimators.model_file import describe
 from laws.recipes import FIRST, SHARED, each
 
@@ -40,6 +40,20 @@ def check_comes_back(kind, path):
 @each()
 def test_a_loaded_model_is_the_saved_one(kind, tmp_path):
     check_comes_back(kind, tmp_path / "m.safetensors")
+
+
+@each()
+def test_the_room_for_a_file_is_known_before_the_fit_and_is_enough(kind):
+    X, y = kind.records()
+    model = kind.fit(X, y, random_state=20240)
+    if not isinstance(model, EmbeddingClassifier):
+        pytest.skip("is no method of embeddings")
+    plan = model.plan(X.shape[1])
+    room = model.most_bytes(plan, X)
+    size = len(model.to_bytes())
+    assert size <= room <= 5 * size + 2**18
+    # Half of the records, or other values, take the same room.
+    assert model.most_bytes(plan, X[: len(X) // 2] * 0.5) == room
 
 
 @each(FIRST)

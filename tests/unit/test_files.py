@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from dppl import _files
-from dppl._files import atomic_file, locked, remove_parts, write_atomically
+from dppl._files import (
+    atomic_file,
+    locked,
+    remove_parts,
+    reserved,
+    write_atomically,
+)
 from dppl.errors import InputError
 
 POSIX = pytest.mark.skipif(
@@ -209,3 +215,170 @@ def test_a_folder_may_be_written_to_and_not_read(tmp_path, monkeypatch):
     for content in (b"old", b"new"):
         write_atomically(tmp_path / "file", content, overwrite=True)
         assert (tmp_path / "file").read_bytes() == content
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder, tmp_path / "state" / "dppl"
+
+
+def test_a_reserved_file_has_its_room_first_and_its_content_at_the_end(state):
+    path = state[0] / "m.safetensors"
+    with reserved(path, 50_000, overwrite=False) as output:
+        (part,) = state[0].iterdir()
+        assert part.name[0] == "."
+        assert part.stat().st_blocks * 512 >= 50_000
+        output.write(b"content")
+        assert path.read_bytes() == b"content"
+    assert os.listdir(state[0]) == ["m.safetensors"]
+    with (
+        pytest.raises(FileExistsError),
+        reserved(path, 1, overwrite=False),
+    ):
+        pass
+    with reserved(path, 1, overwrite=True) as output:
+        output.write(b"longer than was said")
+    assert path.read_bytes() == b"longer than was said"
+    with reserved(path, 1, overwrite=True):
+        pass  # nothing is written
+    assert path.read_bytes() == b"longer than was said"
+    assert os.listdir(state[0]) == ["m.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/m", "absent/m", f"{'m' * 250}.safetensors", "taken/m"],
+)
+def test_what_cannot_be_written_shows_before_the_work(path, state):
+    (state[0] / "taken").touch()
+    with pytest.raises(OSError), reserved(state[0] / path, 1, overwrite=True):  # noqa: PT011
+        pytest.fail("the work has begun")
+
+
+@POSIX
+def test_a_full_disk_shows_before_the_work(state, monkeypatch):
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with (
+        pytest.raises(OSError, match="No space") as raised,
+        reserved(state[0] / "m", 1, overwrite=True),
+    ):
+        pytest.fail("the work has begun")
+    assert raised.value.filename == str(state[0] / "m")
+    assert os.listdir(state[0]) == []
+
+
+@pytest.mark.parametrize("broken", ["write", "link", "fsync", "ftruncate"])
+def test_what_cannot_be_written_after_the_work_is_kept_elsewhere(
+    broken, state, monkeypatch
+):
+    with (
+        reserved(state[0] / "m.safetensors", 100, overwrite=False) as output,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(os, broken, full)
+        if broken == "link":
+            patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space") as raised:
+            output.write(b"precious")
+    (kept,) = state[1].iterdir()
+    assert kept.read_bytes() == b"precious"
+    assert kept.suffix == ".safetensors"
+    assert str(kept) in raised.value.__notes__[0]
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(state[0]) == []
+
+
+def test_a_private_file_goes_to_its_owners_folder_or_nowhere(state, monkeypatch):
+    monkeypatch.chdir(state[0])
+    state[1].parent.touch()  # no folder can be made there
+    for private in (True, False):
+        with (
+            reserved(state[0] / "m", 1, overwrite=True, private=private) as output,
+            monkeypatch.context() as patch,
+        ):
+            patch.setattr(os, "replace", full)
+            with pytest.raises(OSError, match="No space") as raised:
+                output.write(b"precious")
+        assert ("is lost" in raised.value.__notes__[0]) is private
+    assert len(os.listdir(state[0])) == 1
+
+
+def test_two_cannot_reserve_one_file_and_a_killed_one_does_not_count(state):
+    path = state[0] / "m"
+    with reserved(path, 1, overwrite=False):
+        with (
+            pytest.raises(InputError, match="another process"),
+            reserved(path, 1, overwrite=False),
+        ):
+            pass
+        with reserved(state[0] / "other", 1, overwrite=False):
+            pass
+    code = """
+import os, signal, sys
+from dppl._files import reserved
+with reserved(sys.argv[1], 50_000, overwrite=False):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert len(os.listdir(state[0])) == 1
+    with reserved(path, 1, overwrite=False) as output:
+        output.write(b"new")
+    assert os.listdir(state[0]) == ["m"]
+
+
+@POSIX
+def test_what_somebody_else_put_there_is_not_filled(state):
+    path = state[0] / "m"
+    with reserved(path, 1, overwrite=False):
+        (part,) = state[0].iterdir()
+    (state[0] / "victim").write_bytes(b"victim")
+    for plant in (part.symlink_to, part.hardlink_to):
+        plant(state[0] / "victim")
+        with (
+            pytest.raises((OSError, InputError)),
+            reserved(path, 1, overwrite=False),
+        ):
+            pytest.fail("it was taken")
+        assert (state[0] / "victim").read_bytes() == b"victim"
+        part.unlink()
+
+
+@POSIX
+@pytest.mark.parametrize("write", [write_atomically, "reserved"])
+def test_a_link_stays_and_what_it_leads_to_is_replaced(write, state):
+    def put(path):
+        if write != "reserved":
+            write_atomically(path, b"new", overwrite=True)
+            return
+        with reserved(path, 3, overwrite=True) as output:
+            output.write(b"new")
+
+    (state[0] / "far").mkdir()
+    target = state[0] / "far" / "target"
+    link = state[0] / "link"
+    link.symlink_to("far/target")
+    for before in (None, b"old"):
+        if before:
+            target.write_bytes(before)
+            target.chmod(0o600)
+        put(link)
+        assert link.is_symlink()
+        assert target.read_bytes() == b"new"
+        assert os.listdir(state[0] / "far") == ["target"]
+    assert target.stat().st_mode & 0o777 == 0o600
+    target.chmod(0o444)
+    target.with_name("other").touch(0o644)
+    with pytest.raises(PermissionError, match="read-only"):
+        put(link)
+    loop = state[0] / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError, match="symbolic links"):
+        put(loop)
+    assert loop.is_symlink()

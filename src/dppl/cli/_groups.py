@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dppl import _validate, io
+from dppl._files import target_of
 from dppl.cli._output import note
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
@@ -111,6 +112,12 @@ class Account:
         file, name = self.ledger
         dataset, slash, part = name.partition("/")
         return {"ledger": Ledger(file, dataset), "partition": part if slash else None}
+
+    def account_file(self) -> list[Path]:
+        """Return the file of the ledger, if it is one, which no output may replace."""
+        if self.ledger is None or "://" in self.ledger[0]:
+            return []
+        return [Path(self.ledger[0])]
 
 
 @request(panel="data")
@@ -461,16 +468,22 @@ class Fitting(Classes, BeforeCharge, Budget, Account):
     force: bool = flag("Replace the output file if it exists.")
 
 
+# How the name of a model file ends.
+MODEL = (".safetensors",)
+
+
 def check_output(
     out: Path,
     inputs: Iterable[Path | None],
     *,
     force: bool | None = None,
     parameter: str = "out",
+    suffixes: tuple[str, ...] = (),
 ) -> None:
     """Refuse, before any work, an output file that cannot be written, is an input, or exists (unless `force`).
 
-    Without `force`, the command never replaces a file.
+    Without `force`, the command never replaces a file. The name must end in one of
+    `suffixes`, or it would name another format than the file has.
     """
     # A link to an input, or a hard link, is the input.
     is_read = out.exists() and any(
@@ -488,14 +501,19 @@ def check_output(
             f"name a file; {out} is a device or a pipe",
         ),
         (
+            not suffixes or out.suffix.lower() in suffixes,
+            f"end in {' or '.join(suffixes)}, for so the file is; got {out}",
+        ),
+        (
             force or not os.path.lexists(out),
             f"name a new file; {out} exists; choose another name{'' if force is None else ', or add --force'}",
         ),
     ):
         if not holds:
             raise ParameterError(f"must {rule}.", parameter=parameter)
-    if not os.access(out.parent, os.W_OK):
-        raise PermissionError(f"{out.parent} cannot be written to.")
+    target = target_of(out, overwrite=True)
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"{target.parent} cannot be written to.")
 
 
 def overlaps(path: Path, others: Iterable[Path | None]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class _Tested:
     rows: Any
     labels: Any
     persons: Any  # None without --groups
-    n_classes: int
+    classes: Any
 
 
 @request("epsilon", "delta", "out", "groups", "json")
@@ -146,18 +147,30 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     def _release(self) -> None:
         """Evaluate under differential privacy."""
         import dppl
-        from dppl._files import write_atomically
+        from dppl._files import reserved
+        from dppl.evaluation.evaluation import most_bytes
         from dppl.evaluation.measuring import usual_parts
 
         budget = self.budget()
         if self.out is not None:
-            check_output(self.out, (self.model, self.path, self.labels))
+            check_output(
+                self.out,
+                (self.model, self.path, self.labels, *self.account_file()),
+                suffixes=(".json",),
+            )
         account = self.account()
         note(budget.weakness)
         self.note_persons()
-        with self._tested(budget, account) as tested:
+        with ExitStack() as held:
+            tested = held.enter_context(self._tested(budget, account))
+            # Before anything is charged, room for what is paid for.
+            output = None
+            if self.out is not None:
+                output = held.enter_context(
+                    reserved(self.out, most_bytes(tested.classes), overwrite=False)
+                )
             if self.max_error is not None:
-                account["parts"] = {*usual_parts(tested.n_classes), "reliability"}
+                account["parts"] = {*usual_parts(len(tested.classes)), "reliability"}
             evaluation = dppl.evaluate(
                 tested.model,
                 tested.rows,
@@ -167,10 +180,14 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 unknown_labels="strict" if self.unusable == "stop" else "ignore",
                 **account,
             )
-        # Written before a word is printed: it is paid for, and whoever reads a pipe may
-        # go away.
-        if self.out is not None:
-            write_atomically(self.out, evaluation.to_json().encode(), overwrite=False)
+            # Written before a word is printed: it is paid for, and whoever reads a pipe
+            # may go away.
+            if output is not None:
+                content = evaluation.to_json().encode()
+                output.write(content)
+                entry = evaluation.guarantee.ledger_entry
+                if entry is not None:
+                    account["ledger"].saved(entry, sha256(content).hexdigest())
         chosen = (
             None if self.max_error is None else evaluation.threshold(self.max_error)
         )
@@ -219,7 +236,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                     rows,
                     require_labels(rows, self.path),
                     self.read_ids(),
-                    len(model.classes_),
+                    model.classes_,
                 )
             return
         source = self._labelled(
@@ -236,7 +253,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 None,
                 labels,
                 None if self.groups is None else persons,
-                len(model.classes_),
+                model.classes_,
             )
 
     def _load(self) -> Any:
@@ -279,7 +296,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         separator = self.how.get("separator")
         most = None if separator is None else MAX_LABELS
         table = AlreadyPredicted(classes, max_labels=most, separator=separator)
-        return _Tested(table, predicted_labels(source), labels, ids, len(classes))
+        return _Tested(table, predicted_labels(source), labels, ids, classes)
 
     def _labelled(
         self, source: io.Source, classes: Any, several: SeveralLabels | None

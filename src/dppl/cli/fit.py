@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import typer
 
 from dppl import io
+from dppl._files import Output, reserved
 from dppl._progress import progress
 from dppl.cli._groups import (
+    MODEL,
     Fitting,
     Method,
     Persons,
@@ -92,8 +95,12 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         y = self.y or "y"
         check_output(
             self.out,
-            (table, self.classes, labels, self.public, self.examples),
+            (
+                *(table, self.classes, labels, self.public, self.examples),
+                *self.account_file(),
+            ),
             force=self.force,
+            suffixes=MODEL,
         )
         budget = self.budget()
         classes = self.class_list()
@@ -132,11 +139,12 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
             self.check_first(lambda: (here(), classes, ids), fit=True)
             note(budget.weakness)
             self.note_persons()
-            with progress("fitting"):
-                model.fit(
-                    private, require_labels(private, table), groups=ids, **account
-                )
-        model.save(self.out, overwrite=self.force)
+            with self.room_for(model, private, ids) as output:
+                with progress("fitting"):
+                    model.fit(
+                        private, require_labels(private, table), groups=ids, **account
+                    )
+                model.save(output)
         print_model(model.guarantee_, self.out, summary(model))
         if institutions:
             typer.echo(f"Charged by each: {model.guarantee_.ledger_entry}.")
@@ -144,6 +152,13 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         if self.ledger is not None and model.guarantee_.ledger_entry is not None:
             print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", "what dppl check TABLE --classes FILE prints")
+
+    def room_for(
+        self, model: Any, X: Any, groups: Any
+    ) -> AbstractContextManager[Output]:
+        """Take the room of the model file, before the fit is charged."""
+        room = model.most_bytes(model.plan(X.shape[1]), X, groups)
+        return reserved(self.out, room, overwrite=self.force)
 
     def _fit_on_institutions(self, model: Any) -> None:
         """Fit on institutions; their owners have said where records, labels, ids and ledgers are."""
@@ -157,7 +172,9 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         with settings.way() as way, progress("fitting"):
             federation = Federation(way, state=state, missing=settings.missing)  # type: ignore[arg-type]
             note(federation.cost_in_words())
-            model.fit(federation)
+            with self.room_for(model, federation, federation.ids) as output:
+                model.fit(federation)
+                model.save(output)
 
 
 def summary(model: Any) -> str:

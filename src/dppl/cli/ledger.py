@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,7 +12,7 @@ from rich.table import Table
 from dppl.cli._groups import Budget
 from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import argument, flag, option, request
-from dppl.errors import LedgerError, ParameterError
+from dppl.errors import InputError, LedgerError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Guarantee, Ledger
@@ -101,7 +102,7 @@ class Show:
 
     def run(self) -> None:
         """Print the accounts."""
-        from dppl.kernel.privacy.ledger import Ledger, accounts
+        from dppl.kernel.privacy.ledger import UNSAVED, Ledger, accounts
 
         # A ledger without the data set that is named is a slip; one without any is new.
         shown = (
@@ -111,6 +112,9 @@ class Show:
         )
         books = [one.to_dict() for one in shown]
         if self.json:
+            for release in (one for book in books for one in book["releases"]):
+                if release["status"] == UNSAVED:
+                    release["model_sha256"] = None  # there is no such file yet
             print_json(books)
         elif not books:
             typer.echo("No data set has an account here. Next: dppl ledger create")
@@ -126,7 +130,47 @@ class Show:
                 screen.print()
 
 
-COMMANDS = (Create, Show)
+@request()
+class Saved:
+    """Record that a model file is there, which was moved from where an error said it is.
+
+    For example:
+
+      dppl ledger saved ledger.db wards my.safetensors
+    """
+
+    file: str = argument("FILE", _FILE)
+    dataset: str = argument("DATASET", "The data set that paid for it.")
+    model: Path = argument("MODEL", "The model file.")
+
+    def run(self) -> None:
+        """Find the charge of the file, and mark it."""
+        from hashlib import sha256
+
+        from dppl.cli._groups import load_model
+        from dppl.kernel.privacy.ledger import RELEASED, Ledger
+
+        account = Ledger(self.file, self.dataset)
+        model: Any = load_model(self.model)
+        digest = sha256(self.model.read_bytes()).hexdigest()
+        entries = str(model.guarantee_.ledger_entry).split("; ")
+        for entry in entries:
+            account.saved(entry, digest)
+        numbers = [
+            one["number"]
+            for one in account.releases()
+            if (one["model_sha256"], one["status"]) == (digest, RELEASED)
+        ]
+        if not numbers:
+            raise InputError(
+                f"no charge of {self.dataset} in this ledger paid for {self.model}."
+            )
+        typer.echo(
+            f"{printable(self.model)} is the file of release {numbers[-1]} of {printable(self.dataset)}."
+        )
+
+
+COMMANDS = (Create, Show, Saved)
 
 
 def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
@@ -161,14 +205,13 @@ def _place(file: str) -> str:
 
 def _table(releases: list[dict[str, Any]]) -> Table:
     """Return a table that fits into 80 columns, with date, cost and file; `--json` has all there is."""
-    from dppl.kernel.privacy.ledger import RELEASED
-    from dppl.statement.words import figures
+    from dppl.statement.words import IN_NO_FILE, figures
 
     rows = []
     for release in releases:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         file = (release["model_sha256"] or "")[:_DIGITS]
-        status = file if release["status"] == RELEASED else "charged, unfinished"
+        status = IN_NO_FILE.get(release["status"], file)
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
         what = [release["estimator"], release["mechanism"], *part]
         rows.append([release["number"], when, what, figures(release["cost"]), status])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dppl.cli._groups import check_output
+from dppl.cli._groups import MODEL, check_output
 from dppl.cli._output import print_model
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.fit import summary
@@ -34,7 +34,7 @@ class Merge:
         """Merge and save."""
         from dppl.federation import merge
 
-        check_output(self.out, self.models, force=self.force)
+        check_output(self.out, self.models, force=self.force, suffixes=MODEL)
         if len({path.stem for path in self.models}) < len(self.models):
             raise ParameterError(
                 "institutions are called as their files are, and two have one name; rename a file."

@@ -184,12 +184,9 @@ class Predict(OnModel, Where):
         top = 0 if every else int(self.top)
         least = Least(self.min_confidence, self.min_similarity)
         if out != _PIPE:
-            if suffix not in SUFFIXES:
-                raise ParameterError(
-                    f"must be - or end in {', '.join(SUFFIXES)}; got {out}.",
-                    parameter="out",
-                )
-            check_output(out, (self.model, self.path), force=self.force)
+            check_output(
+                out, (self.model, self.path), force=self.force, suffixes=SUFFIXES
+            )
         elif self.engine != "local":
             # Ray may write to standard output itself, when a worker dies.
             raise ParameterError(

@@ -185,21 +185,12 @@ class Show(Account):
             self.for_, ("html", "markdown")
         )
         suffixes = [suffix for suffix, form in _PAGES.items() if form in forms]
-        account = (
-            []
-            if self.ledger is None or "://" in self.ledger[0]
-            else [Path(self.ledger[0])]
-        )
         if self.out is not None:
-            if self.out.suffix.lower() not in suffixes:
-                raise ParameterError(
-                    f"must end in {', '.join(suffixes)}; got {self.out}.",
-                    parameter="out",
-                )
             check_output(
                 self.out,
-                (self.model, self.public, self.results, *account),
+                (self.model, self.public, self.results, *self.account_file()),
                 force=self.force,
+                suffixes=tuple(suffixes),
             )
 
     def _print_or_write(self, text: str) -> None:

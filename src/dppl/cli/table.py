@@ -73,7 +73,7 @@ class Table:
                 )
             _show(io.read_table(path, x=x, y=y))
             return
-        check_output(out, (path,), force=self.force)
+        check_output(out, (path,), force=self.force, suffixes=(".parquet",))
         form: Any = rows
         io.convert_table(path, out, rows=form, x=x, y=y, ids=names["id"])
         typer.echo(f"Saved to {printable(out)}.")

@@ -14,6 +14,7 @@ import typer
 from dppl import io
 from dppl._progress import progress
 from dppl.cli._groups import (
+    MODEL,
     Fitting,
     Method,
     Persons,
@@ -50,10 +51,13 @@ class Training(X, Y, Fitting):
 
         folder = self.out.with_name(f"{self.out.name}.work")
         report = report_of(self.out)
-        inputs = (self.path, self.classes, self.labels, *read)
+        inputs = (
+            *(self.path, self.classes, self.labels, *read),
+            *self.account_file(),
+        )
         # Both are written at the end of hours of work.
-        for written in (self.out, report):
-            check_output(written, inputs, force=self.force)
+        check_output(self.out, inputs, force=self.force, suffixes=MODEL)
+        check_output(report, inputs, force=self.force)
         if overlaps(folder, inputs):
             raise ParameterError(
                 f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another "

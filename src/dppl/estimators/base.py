@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,6 +18,7 @@ from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
 from dppl._types import Float, Float32
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.estimators import model_file
 from dppl.estimators.as_scikit import names_of_features
 from dppl.estimators.parameters import (
     GROUPS,
@@ -29,7 +30,7 @@ from dppl.estimators.parameters import (
 )
 from dppl.estimators.plan import Plan, Setting, Task, check_declared, rows_of_a_person
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.released import ReleasedClassifier
+from dppl.estimators.released import PaidBy, ReleasedClassifier
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.stream import one_thread_each
@@ -218,6 +219,9 @@ class EmbeddingClassifier(ReleasedClassifier):
                     if name != "random_state"
                 }
                 account = private.account(ledger, partition, plan)
+                if state is not None:
+                    room = self.most_bytes(plan, X, private.ids)
+                    state.reserve(queries[0], room)
                 guarantee, entry = charge(
                     account, partition, guarantee, type(self).__name__, recorded
                 )
@@ -249,6 +253,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                     account.finish(
                         entry, model_sha256=sha256(self.to_bytes()).hexdigest()
                     )
+                    self._paid_by = PaidBy(account, entry)
         except BaseException:
             forget(self)
             raise
@@ -361,6 +366,18 @@ class EmbeddingClassifier(ReleasedClassifier):
             if name != "public"
         }
         return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
+
+    def most_bytes(self, plan: Plan, X: Any = None, groups: Any = None) -> int:
+        """Return how large the model file of a fit by this plan is at most: a function of public values.
+
+        Of `X` and `groups` it reads what `Plan.guarantee_on` reads.
+        """
+        made: Any = copy(self)
+        forget(made)
+        made._settle(plan, public_facts(X), plan.guarantee_on(X, groups))
+        if hasattr(self, "tasks"):
+            made.n_tasks_ = plan.setting.task.number
+        return model_file.most_bytes(made)
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
@@ -511,7 +528,9 @@ class Classifier(EmbeddingClassifier):
 def forget(estimator: Any) -> None:
     """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
     for name in [
-        name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"
+        name
+        for name in vars(estimator)
+        if name.endswith("_") or name in ("_fitted_with", "_paid_by")
     ]:
         delattr(estimator, name)
 

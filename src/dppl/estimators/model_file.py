@@ -9,6 +9,7 @@ guarantee is the word of whoever wrote it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from dppl._types import Array
 from dppl.errors import ModelFileError
 from dppl.estimators.as_scikit import check_fitted
 from dppl.estimators.parameters import ROTATION, LatticeOptions
-from dppl.estimators.public_data import ExamplesKept
+from dppl.estimators.public_data import ExamplesKept, PublicData
 from dppl.estimators.registry import BY_NAME
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
@@ -39,6 +40,13 @@ FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 _UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
+# Bytes of what is not known before a fit: the entry of the ledger and the header.
+_ROOM = 2**16
+_NUMBER = 8
+# A stream keeps sums of its tasks, too, in arrays of the shape of the first.
+_SUMS = 4
+
+
 class Misfit(ValueError):
     """Two parts of a description contradict each other; the message is for the reader."""
 
@@ -46,10 +54,32 @@ class Misfit(ValueError):
 def to_bytes(model: Any) -> bytes:
     """Return the content of the model file that `save` writes; equal models give equal bytes."""
     check_fitted(model, model._RELEASED)
-    lattice = model.lattice_
     tensors = model._tensors()
-    if lattice.center is not None:
-        tensors["center"] = lattice.center
+    if model.lattice_.center is not None:
+        tensors["center"] = model.lattice_.center
+    return _tensorfile.to_bytes(KEY, _description(model), tensors)
+
+
+def most_bytes(model: Any) -> int:
+    """Return what a model file takes at most, for a model of which only public values are settled.
+
+    It is a function of these, so the room that is taken before a fit tells nothing of
+    its records.
+    """
+    numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
+    # In the file the description is JSON within JSON, which may escape every character.
+    text = 2 * len(_tensorfile.as_json(_description(model)).encode())
+    ids = getattr((model.public or PublicData()).rows, "ids", None)
+    if ids is not None:
+        longest = max((len(str(one).encode()) for one in ids), default=0)
+        selected = len(model.classes_) * getattr(model, "n_prototypes", 1)
+        text = text + 6 * selected * (longest + 4)
+    sums = _SUMS if hasattr(model, "n_tasks_") else 1
+    return int(_ROOM + _NUMBER * (sums * numbers + model.lattice_.dim) + text)
+
+
+def _description(model: Any) -> dict[str, Any]:
+    """Return what a model file says."""
     parameters = {
         name: value
         for name, value in model._fitted_with.items()
@@ -64,7 +94,7 @@ def to_bytes(model: Any) -> bytes:
         "parameters": parameters,
         "classes": model.classes_.tolist(),
         "encoder": model.encoder_,
-        "lattice": lattice.to_dict(),
+        "lattice": model.lattice_.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
     if (task_budget := getattr(model, "_task_budget", None)) is not None:
@@ -75,7 +105,7 @@ def to_bytes(model: Any) -> bytes:
         description["columns"] = model.columns_
     if model.examples_ is not None:
         description["examples"] = model.examples_.to_dict()
-    return _tensorfile.to_bytes(KEY, description, tensors)
+    return description
 
 
 def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:

@@ -5,17 +5,18 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl._files import write_atomically
+from dppl._files import Output, write_atomically
 from dppl._metadata import check_encoder
 from dppl._types import Array, Flags, Float, Float32
-from dppl.errors import InputError, ParameterError
+from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import model_file
 from dppl.estimators.as_scikit import ScikitEstimator, check_features, check_fitted
 from dppl.estimators.parameters import LatticeOptions
@@ -38,6 +39,26 @@ FAR = "none of these classes"
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
+@dataclass(frozen=True, slots=True)
+class PaidBy:
+    """The account that paid for a model, which hears when the model is in a file. Copies share it; a pickle has none."""
+
+    account: Any
+    entry: Any
+
+    def saved(self, sha256: str) -> None:
+        """Tell the account."""
+        self.account.saved(self.entry, sha256)
+
+    def __deepcopy__(self, _: Any) -> Self:
+        """Return the same account."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the account out: its place may hold a password."""
+        return type(None), ()
+
+
 class Reported:
     """Mixin of classifiers that write themselves to a file, and say what they promise by it.
 
@@ -56,11 +77,14 @@ class Reported:
         """Return the content of the model file that `save` writes."""
         raise NotImplementedError
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str] | Output, *, overwrite: bool = False
+    ) -> None:
         """Write the released model to one safetensors file, in one step.
 
         The file holds what was released, public inputs and the guarantee: nothing
-        private, nothing executable.
+        private, nothing executable. A ledger that was charged has its hash from then
+        on.
 
         Parameters
         ----------
@@ -73,14 +97,21 @@ class Reported:
         FileExistsError
             If the file exists and `overwrite` is False.
         """
+        content = self.to_bytes()
         try:
-            write_atomically(path, self.to_bytes(), overwrite=overwrite)
+            write_atomically(path, content, overwrite=overwrite)
         except OSError as error:
             if self.guarantee_.ledger_entry is not None:
                 error.add_note(
                     f"The ledger keeps the charge: {self.guarantee_.ledger_entry}."
                 )
             raise
+        if (paid_by := getattr(self, "_paid_by", None)) is not None:
+            try:
+                paid_by.saved(sha256(content).hexdigest())
+            except DpplError as error:
+                error.add_note("The model file is written.")
+                raise
 
     def report(
         self,

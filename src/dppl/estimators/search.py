@@ -26,7 +26,7 @@ from dppl.estimators.base import (
     public_facts,
 )
 from dppl.estimators.parameters import Share, check_values, parameters, with_options
-from dppl.estimators.released import Reported
+from dppl.estimators.released import PaidBy, Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
@@ -250,6 +250,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             ledger.finish(
                 entry, model_sha256=sha256(self.to_bytes()).hexdigest(), tell_time=False
             )
+            self._paid_by = best._paid_by = PaidBy(ledger, entry)
         return self
 
     predict = _of_best("predict")

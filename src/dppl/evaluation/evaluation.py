@@ -1,6 +1,7 @@
 """What an evaluation says: estimates with intervals, each as data that is checked when it is read, and as text."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Self
@@ -126,6 +127,12 @@ class OfBand:
     labels: tuple[Any, ...]
     recall: Estimate
     tail: bool
+
+
+def most_bytes(classes: Iterable[Any]) -> int:
+    """Return what an evaluation takes at most as JSON, without pairs of classes: a function of the public class list."""
+    # A name stands in several tables, and JSON may escape every character of it.
+    return 2**18 + sum(4096 + 6 * 8 * len(str(name).encode()) for name in classes)
 
 
 @dataclass(frozen=True, slots=True)

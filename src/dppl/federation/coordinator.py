@@ -13,6 +13,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
@@ -377,6 +378,14 @@ class _Accounts:
             "finish", {"plan": paid.plan, "model_sha256": model_sha256}, {}
         ).to_bytes()
         self.federation._exchange(paid.present, told)
+
+    def saved(self, paid: Answers, sha256: str) -> None:
+        """Tell all that the model of this hash is in a file; who does not hear it, or is gone, loses nothing."""
+        fields = {"plan": paid.plan, "model_sha256": sha256, "saved": True}
+        with suppress(Exception):
+            self.federation._exchange(
+                paid.present, Message("finish", fields, {}).to_bytes()
+            )
 
 
 @dataclass(slots=True, eq=False)

@@ -405,6 +405,8 @@ class Holder:
         # The first hash stays: nobody changes later what the ledger says of the model.
         if self._row(paid.entry)["model_sha256"] is None:
             self._ledger.finish(paid.entry, model_sha256=digest)
+        if message.fields.get("saved") is True:
+            self._ledger.saved(paid.entry, digest)
         paid.records = None
         return Message(
             "finished", {"name": self.name, "plan": paid.agreement.id}, {}

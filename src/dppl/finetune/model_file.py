@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,7 @@ _RECIPE = (
     *("default_head", "keep_filters", "block", "precision"),
 )
 _TRAINED = " trained weights)"
+_ROOM = 2**16  # bytes of what is not known before a fit
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
@@ -218,6 +220,22 @@ def training_of(guarantee: Guarantee) -> Release:
     """Return the entry of the training in a statement, which may name heads, too."""
     (release,) = (one for one in guarantee.releases if one.statistic.endswith(_TRAINED))
     return release
+
+
+def most_bytes(
+    model: SparseFinetuner, guarantee: Guarantee, names: Sequence[str]
+) -> int:
+    """Return what the file of a fit takes at most: a function of public values, the `names` among them."""
+    statistic = training_of(guarantee).statistic
+    n_trained = int(statistic.partition("(")[2].removesuffix(_TRAINED))
+    texts = [
+        *map(str, np.asarray(model.classes).tolist()),
+        *names,
+        _tensorfile.as_json(guarantee.to_dict()),
+    ]
+    # In the file texts are JSON within JSON, which may escape every character.
+    text = sum(6 * len(one.encode()) + 8 for one in texts)
+    return _ROOM + 4 * (n_trained + (model.width or 0)) + text
 
 
 def n_steps(epochs: float, rate: float) -> int:

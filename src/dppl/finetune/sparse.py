@@ -17,12 +17,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
+from dppl._files import Output
 from dppl._optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.estimators.base import forget
 from dppl.estimators.parameters import Probability, check_values, parameters
 from dppl.estimators.plan import of_persons
-from dppl.estimators.released import Reported
+from dppl.estimators.released import PaidBy, Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import (
     RADIUS,
@@ -331,6 +332,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         self.selection_ = dict(training.selection)
         self.sampling_rate_ = training.sampling_rate
         self.encoder_: str | None = None
+        if ledger is not None:
+            self._paid_by = PaidBy(ledger, self.guarantee_.ledger_entry)
         return self
 
     def plan(
@@ -391,7 +394,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
     def save(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Output,
         *,
         network: str | Network | None = None,
         overwrite: bool = False,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._files import write_atomically
+from dppl._files import reserved
 from dppl._fingerprint import Fingerprint
 from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.estimators.plan import of_persons
-from dppl.finetune.model_file import describe
+from dppl.finetune.model_file import describe, most_bytes
 from dppl.finetune.networks import Network, load_network
 from dppl.io import PERSON, Source, read_ids, read_table
 from dppl.kernel.privacy import Guarantee
@@ -67,7 +67,13 @@ def train(
     classes = np.asarray(model.classes)
     strict = model.unknown_labels == "strict"
     workflow.check_records(source, network, classes, model.unknown_labels)
-    with workflow.work_in(folder):
+    fingerprint = network.fingerprint.text()
+    room = most_bytes(model, guarantee, [fingerprint])
+    with (
+        workflow.work_in(folder),
+        # Room for the model before the hours of work, and before it is paid for.
+        reserved(out, room, overwrite=overwrite) as output,
+    ):
         with watch(source) as progress:
             done = workflow.embed_all(
                 source, network, folder / "private", progress, strict=strict
@@ -86,11 +92,9 @@ def train(
                 checkpoint=checkpoint if model.random_state is None else None,
                 progress=progress,
             )
-        model.encoder_ = network.fingerprint.text()
-        model.save(out, overwrite=overwrite)
-        write_atomically(
-            workflow.report_of(out), left_out, overwrite=True, private=True
-        )
+        model.encoder_ = fingerprint
+        model.save(output)
+        workflow.write_report(out, left_out)
 
 
 class Finetuned:

@@ -8,9 +8,11 @@ a second release, charged as one; or the state of after with its model, which `r
 writes.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _tensorfile
-from dppl._files import locked, remove_parts, write_atomically
+from dppl._files import Output, locked, remove_parts, reserved, write_atomically
 from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
@@ -33,6 +35,7 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 _KEY = "dppl_stream"
 _FORMAT = 2
+_ROOM = 2**16  # bytes for the header of a state
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
 
 
@@ -75,6 +78,22 @@ class StateFile:
     n_tasks: int  # before the task
     sums: BinSums | None = field(repr=False)  # None before the first task
     later: BinSums | None = field(default=None, init=False, repr=False)
+    held: ExitStack = field(default_factory=ExitStack)
+    output: Output | None = field(default=None, init=False)
+
+    def reserve(self, query: CorrelatedClassSums, model_bytes: int) -> None:
+        """Take room for the state after the task, before the task is charged: a model without it cannot go on."""
+        lattice = query.lattice
+        row = factors.factor(query.noise, query.max_tasks).rows[query.number - 1]
+        n_bins = int(row.homes[-1]) + 1
+        numbers = 2 * n_bins * query.n_classes * lattice.dim
+        room = reserved(
+            self.path,
+            8 * numbers + model_bytes + _ROOM,
+            overwrite=self.sums is not None,
+            private=True,
+        )
+        self.output = self.held.enter_context(room)
 
     def write(self, model: Any) -> None:
         """Replace the state by that after the task, which goes with this model."""
@@ -90,10 +109,8 @@ class StateFile:
             "n_tasks": self.n_tasks + 1,
             "model": fingerprint(model),
         }
-        content = _tensorfile.to_bytes(_KEY, description, tensors)
-        write_atomically(
-            self.path, content, overwrite=self.sums is not None, private=True
-        )
+        assert self.output is not None  # which the fit has reserved
+        self.output.write(_tensorfile.to_bytes(_KEY, description, tensors))
 
 
 @dataclass(frozen=True)
@@ -167,7 +184,8 @@ def opened(
             raise InputError(
                 f"{path} exists, and this is the first task: load its model, or name another file."
             )
-        yield StateFile(path, n_tasks, None)
+        with ExitStack() as held:
+            yield StateFile(path, n_tasks, None, held)
         return
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
@@ -178,7 +196,9 @@ def opened(
         remove_parts(path)
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
-        yield StateFile(path, n_tasks, BinSums(tensors["exact"], tensors["noisy"]))
+        with ExitStack() as held:
+            sums = BinSums(tensors["exact"], tensors["noisy"])
+            yield StateFile(path, n_tasks, sums, held)
 
 
 def recover(

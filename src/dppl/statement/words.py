@@ -249,6 +249,10 @@ def as_html(guarantee: Guarantee) -> str:
     return _page(summary(guarantee), table(guarantee))
 
 
+# What is said of a charge that no file belongs to.
+IN_NO_FILE = {"charged": "charged, unfinished", "not saved": "not saved"}
+
+
 def account_as_html(book: Mapping[str, Any]) -> str:
     """Return what a notebook shows of an account, from `Ledger.to_dict`."""
     rows = [
@@ -258,7 +262,7 @@ def account_as_html(book: Mapping[str, Any]) -> str:
     ]
     for release in book["releases"]:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
-        unfinished = ["charged, unfinished"] * (release["status"] == "charged")
+        unfinished = [IN_NO_FILE[one] for one in IN_NO_FILE if one == release["status"]]
         texts = [
             release["estimator"] or release["mechanism"],
             *part,

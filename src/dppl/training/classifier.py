@@ -237,9 +237,10 @@ class PrivateClassifier(ReleasedClassifier):
         data = PublicData(public_rows, example_rows)
         # A budget of mu = 0 makes a model of the examples alone, and no private item is
         # embedded.
-        if not workflow.settle(
+        plan = workflow.settle(
             model, encoder.dimension, data, groups is not None, ledger, partition
-        ):
+        )
+        if not workflow.reads_records(plan):
             X = []
             labels = labels[:0]
             groups = None if groups is None else groups[:0]
@@ -301,6 +302,7 @@ class PrivateClassifier(ReleasedClassifier):
         self.model_ = model
         self.classes_ = model.classes_
         self.guarantee_ = model.guarantee_
+        self._paid_by = getattr(model, "_paid_by", None)
         self.shares_ = model.shares_
         self.has_similarity = model.has_similarity
         return self

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dppl._files import write_atomically
+from dppl._files import reserved, write_atomically
 from dppl._metadata import COLUMNS
 from dppl._types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
+from dppl.estimators.plan import Plan
 from dppl.io import (
     PERSON,
     Columns,
@@ -136,30 +137,35 @@ def train(
                 )
             public = read_table(done.table, y=None)
         data = PublicData(public, example_rows)
-        if settle(estimator, encoder.dimension, data, persons, ledger, partition):
-            with watch(source) as progress:
-                done = embed_all(
-                    source, encoder, folder / "private", progress, strict=strict
+        plan = settle(estimator, encoder.dimension, data, persons, ledger, partition)
+        rows = EmbeddingTable.of(
+            np.empty((0, encoder.dimension)),
+            metadata=table_metadata(encoder) | own_metadata,
+        )
+        groups = np.empty(0, np.int64) if persons else None
+        labels: Array | None = np.empty(0, np.int64)
+        # Room for the model before the hours of work, and before it is paid for.
+        with reserved(
+            out, estimator.most_bytes(plan, rows, groups), overwrite=overwrite
+        ) as output:
+            if reads_records(plan):
+                with watch(source) as progress:
+                    done = embed_all(
+                        source, encoder, folder / "private", progress, strict=strict
+                    )
+                rows = read_table(done.table)
+                labels = rows.y
+                groups = read_ids(done.table, PERSON) if persons else None
+                left_out = left_out_of(
+                    done.report, rows, classes, usable_rows(rows), estimator.several
                 )
-            rows = read_table(done.table)
-            labels = rows.y
-            groups = read_ids(done.table, PERSON) if persons else None
-            left_out = left_out_of(
-                done.report, rows, classes, usable_rows(rows), estimator.several
-            )
-        else:
-            rows = EmbeddingTable.of(
-                np.empty((0, encoder.dimension)), metadata=table_metadata(encoder)
-            )
-            labels = np.empty(0, np.int64)
-            groups = np.empty(0, np.int64) if persons else None
-        rows.metadata.update(own_metadata)
-        with watch(None):
-            estimator.fit(
-                rows, labels, groups=groups, ledger=ledger, partition=partition
-            )
-        estimator.save(out, overwrite=overwrite)
-        write_atomically(report_of(out), left_out, overwrite=True, private=True)
+                rows.metadata.update(own_metadata)
+            with watch(None):
+                estimator.fit(
+                    rows, labels, groups=groups, ledger=ledger, partition=partition
+                )
+            estimator.save(output)
+        write_report(out, left_out)
 
 
 def settle(
@@ -169,14 +175,19 @@ def settle(
     persons: bool,
     ledger: Ledger | None,
     partition: str | None,
-) -> bool:
-    """Give an estimator its public data, check promise and account, and return whether it reads private records."""
+) -> Plan:
+    """Give an estimator its public data, check promise and account, and return the plan of its fit."""
     estimator.public = public
     plan = estimator.plan(dimension)
     promised = plan.guarantee_on(None, () if persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)
-    return public.examples is None or bool(plan.guarantee.releases)
+    return plan
+
+
+def reads_records(plan: Plan) -> bool:
+    """Return whether a fit reads private records; one of public examples and no budget does not."""
+    return plan.setting.public.examples is None or bool(plan.guarantee.releases)
 
 
 def check_records(
@@ -291,6 +302,14 @@ def left_out_of(
     return b"".join(
         [*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)]
     )
+
+
+def write_report(model: Path, left_out: bytes) -> None:
+    """Write the list of skipped records; nobody named its file, so a link that lies there is not followed."""
+    report = report_of(model)
+    if report.is_symlink():
+        report.unlink()
+    write_atomically(report, left_out, overwrite=True, private=True)
 
 
 def report_of(model: Path) -> Path:

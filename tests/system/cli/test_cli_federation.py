@@ -81,7 +81,14 @@ def test_an_institution_opens_from_its_file_and_reads_no_label(tmp_path):
 
 
 def test_options_of_a_table_are_refused_with_institutions(cli, error_line, tmp_path):
-    given = ["--mu", "1", "--classes", "c.txt", "--out", str(tmp_path / "m")]
+    given = [
+        "--mu",
+        "1",
+        "--classes",
+        "c.txt",
+        "--out",
+        str(tmp_path / "m.safetensors"),
+    ]
     for typed in (
         ["--groups", "person"],
         ["--read", "labels=l.txt"],

@@ -309,7 +309,12 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
     for again in ("wards/north", "wards"):
         assert (
             cli(
-                *fit(task, *rho(0.75), *charged(wards, again), out=task.folder / "m")
+                *fit(
+                    task,
+                    *rho(0.75),
+                    *charged(wards, again),
+                    out=task.folder / "m.safetensors",
+                )
             ).exit_code
             == 3
         )

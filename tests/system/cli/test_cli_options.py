@@ -94,7 +94,14 @@ def test_an_option_of_two_values_does_not_take_the_next_option_for_one(
     after, cli, error_line
 ):
     result = cli(
-        "fit", "t.npz", "--out", "m", "--ledger", "ledger.db", *after, as_typed=True
+        "fit",
+        "t.npz",
+        "--out",
+        "m.safetensors",
+        "--ledger",
+        "ledger.db",
+        *after,
+        as_typed=True,
     )
     assert (result.exit_code, error_line(result)) == (
         2,

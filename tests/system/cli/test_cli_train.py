@@ -697,8 +697,8 @@ def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli, inter
 def test_a_folder_with_something_else_in_it_is_left_alone(mails, cli, error_line):
     (mails / "m.safetensors.work").mkdir()
     (mails / "m.safetensors.work" / "thesis.txt").write_text("precious")
-    (mails / "file.work").touch()
-    for out in ("m.safetensors", "file"):
+    (mails / "file.safetensors.work").touch()
+    for out in ("m.safetensors", "file.safetensors"):
         result = cli(*TRAIN[:-1], out, *EXACT)
         assert result.exit_code == 2
         assert error_line(result).startswith(f"{out}.work must be a new folder")
@@ -846,7 +846,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
             2,
             "--out must not be a file that is read",
         ),
-        (["--mu", "1", "--out", "taken"], 2, "--force"),
+        (["--mu", "1", "--out", "taken.safetensors"], 2, "--force"),
         (
             ["--mu", "1", "--y", "animal"],
             4,
@@ -953,7 +953,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
 def test_a_mistake_gets_one_line_and_a_code(
     options, code, words, mails, cli, error_line
 ):
-    (mails / "taken").write_text("precious")
+    (mails / "taken.safetensors").write_text("precious")
     (mails / "named.csv").write_text("class,text\ncat,abc\n")
     (mails / "odd.csv").write_text("class,text\ncat,abc\nyak,abc\ncow,b\nyak,c\n")
     (mails / "blank.csv").write_text("class,text\ncat, \n")
@@ -968,7 +968,7 @@ def test_a_mistake_gets_one_line_and_a_code(
     result = cli(*TRAIN, *options)
     assert result.exit_code == code
     assert words in error_line(result)
-    assert (mails / "taken").read_text() == "precious"
+    assert (mails / "taken.safetensors").read_text() == "precious"
     assert not (mails / "m.safetensors").exists()
     assert not (mails / "m.safetensors.work").exists()
 

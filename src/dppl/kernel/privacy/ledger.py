@@ -57,10 +57,20 @@ from dppl.kernel.privacy.tradeoff import (
     gaussian_mu_within,
 )
 
-__all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
+__all__ = [
+    "CHARGED",
+    "RELEASED",
+    "SCHEMA_VERSION",
+    "UNSAVED",
+    "Ledger",
+    "LedgerEntry",
+    "accounts",
+]
 
 SCHEMA_VERSION = 4
+# Of a charge: paid for; released, and in no file yet; released, and in a file.
 CHARGED = "charged"
+UNSAVED = "not saved"
 RELEASED = "released"
 # Whom an account is for: a record, or a person with all of their records.
 UNITS = ("record", "person")
@@ -426,19 +436,20 @@ class Ledger:
         model_sha256: str | None = None,
         tell_time: bool = True,
     ) -> None:
-        """Mark a charge as released, with the hash of the model file that it paid for.
+        """Mark a charge as released; it is "not saved" until `saved` says that there is a file.
 
         Parameters
         ----------
         entry : LedgerEntry
         model_sha256 : str, default=None
+            Hash that the model file will have.
         tell_time : bool, default=True
             False for a search, whose time would reveal its number of runs, which must
             stay secret. (Whoever sees the time of the ledger's file, or the logs of a
             database, learns it all the same.)
         """
         values = {
-            "status": RELEASED,
+            "status": UNSAVED,
             "released_at": _now() if tell_time else None,
             "model_sha256": model_sha256,
         }
@@ -447,6 +458,35 @@ class Ledger:
                 _RELEASES.update()
                 .where(_RELEASES.c.number == entry.number)
                 .values(values)
+            )
+
+    def saved(self, entry: LedgerEntry | str, sha256: str) -> None:
+        """Record that a file holds what a charge paid for.
+
+        Parameters
+        ----------
+        entry : LedgerEntry or str
+            Or what a guarantee says of it, ``"wards, release 3"``.
+        sha256 : str
+            Hash of the file. A file of another hash than `finish` was told changes
+            nothing.
+        """
+        dataset, _, number = str(entry).rpartition(", release ")
+        if dataset != self.dataset or not number.isdecimal():
+            return
+        of_entry = (
+            _RELEASES.c.number == int(number),
+            _RELEASES.c.status == UNSAVED,
+            sa.func.coalesce(_RELEASES.c.model_sha256, sha256) == sha256,
+        )
+        with _transaction(self._engine) as connection:
+            connection.execute(
+                _RELEASES.update()
+                .where(
+                    _RELEASES.c.dataset_id == _dataset_id(connection, dataset),
+                    *of_entry,
+                )
+                .values(status=RELEASED, model_sha256=sha256)
             )
 
     def spent(self) -> dict[str, float]:

@@ -1,10 +1,12 @@
 """The ledger: what it refuses, when it is written, what it holds. Many processes at once: test_ledger_processes.py."""
 
 import contextlib
+import copy
 import hashlib
 import json
 import math
 import os
+import pickle
 import re
 import sqlite3
 import sys
@@ -49,6 +51,7 @@ from dppl.kernel.privacy.ledger import (
     CHARGED,
     RELEASED,
     SCHEMA_VERSION,
+    UNSAVED,
     Ledger,
     LedgerEntry,
     accounts,
@@ -722,11 +725,39 @@ def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(char
 # Fitting
 
 
+@pytest.mark.parametrize(
+    ("entry", "digest"),
+    [
+        ("wards, release 2", "0" * 64),
+        ("other, release 1", "0" * 64),
+        ("wards, release 1", "1" * 64),
+        ("None", "0" * 64),
+    ],
+)
+def test_a_file_that_a_charge_did_not_pay_for_changes_nothing(ledger, entry, digest):
+    paid = ledger.charge(gaussian(0.5))
+    ledger.saved(paid, "0" * 64)  # before its release
+    assert ledger.releases()[0]["status"] == CHARGED
+    ledger.finish(paid, model_sha256="0" * 64)
+    ledger.saved(entry, digest)
+    assert ledger.releases()[0]["status"] == UNSAVED
+    ledger.saved(str(paid), "0" * 64)
+    assert ledger.releases()[0]["status"] == RELEASED
+
+
 def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path):
     model = mean(0.25, lattice=LatticeOptions(pool=2)).fit(
         X, Y, ledger=ledger, partition="north"
     )
-    model.save(tmp_path / "m.safetensors")
+    assert ledger.releases()[0]["status"] == UNSAVED
+    (tmp_path / "taken").touch()
+    with pytest.raises(FileExistsError):
+        model.save(tmp_path / "taken")
+    assert ledger.releases()[0]["status"] == UNSAVED
+    again = pickle.loads(pickle.dumps(model))  # has no way to the ledger
+    again.save(tmp_path / "again.safetensors")
+    assert ledger.releases()[0]["status"] == UNSAVED
+    copy.deepcopy(model).save(tmp_path / "m.safetensors")
     (release,) = ledger.releases()
     assert (
         release["model_sha256"]
@@ -997,7 +1028,7 @@ def test_a_guarantee_can_be_charged_without_a_fit(ledger):
         {"a": None, "b": 1},
     )
     ledger.finish(entry)
-    assert ledger.releases()[0]["status"] == RELEASED
+    assert ledger.releases()[0]["status"] == UNSAVED
     assert ledger.releases()[0]["model_sha256"] is None
     assert json.loads(json.dumps(ledger.to_dict())) == ledger.to_dict()
 
@@ -1202,6 +1233,8 @@ def test_a_notebook_shows_the_account_rounded_to_the_weaker_side(file):
     ledger = Ledger(file, "wards", GaussianDP(1.0))
     first = ledger.charge(noise(0.3), estimator="MeanPrototypes", partition="north")
     ledger.finish(first)
+    assert ", mu 0.3, not saved<" in ledger._repr_html_()
+    ledger.saved(first, "0" * 64)
     ledger.charge(noise(0.7), estimator="MeanPrototypes")
     shown = ledger._repr_html_()
     assert "wards: add-remove, accounting gdp" in shown
