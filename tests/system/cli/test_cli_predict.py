@@ -346,7 +346,9 @@ def wait(*_, **__):
         time.sleep(0.01)
 
 predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "several_labels": False})
-classifier.encoder_of_model = lambda *_, **__: None
+fingerprint = SimpleNamespace(text=lambda: "none", row_independent=True)
+encoder = SimpleNamespace(modality="text", fingerprint=fingerprint)
+classifier.encoder_of_model = lambda *_, **__: encoder
 predictions.embed_windows = wait
 main.run()
 """

@@ -635,11 +635,11 @@ def encoded(monkeypatch):
     whole = FixedShapeEncoder.encode_prepared
     seen = []
 
-    def encode(self, batch, progress=None):
+    def encode(self, batch, *how):
         seen.extend(batch)
         if stop and len(seen) > stop[0]:
             raise KeyboardInterrupt
-        return whole(self, batch, progress)
+        return whole(self, batch, *how)
 
     stop = []
     monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)
