@@ -333,6 +333,7 @@ def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_p
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from dppl.training import classifier
 from dppl import predictions
 from dppl.cli import main, predict
