@@ -71,6 +71,14 @@ class _Skipped:
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory):
+    """Keep what interrupted commands leave out of the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def torch():
     """Import torch, and make what torchvision is there importable beside it, which dppl would refuse otherwise.

@@ -23,7 +23,7 @@ BUDGET = {
     "export": 5150,
     "federation": 12200,
     "finetune": 17800,
-    "io": 25950,
+    "io": 26100,
     "kernel": 58450,
     "lab": 34650,
     "planning": 3650,

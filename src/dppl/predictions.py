@@ -17,6 +17,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.released import Least, Shares, labels_of
 from dppl.finetune.workflow import Finetuned
 from dppl.io import EmbeddingTable, PartedTable, Source
+from dppl.io.kept import Kept
 from dppl.io.pipeline import embed_windows
 from dppl.io.shards import Window
 
@@ -225,10 +226,11 @@ def windows(
     source: Source,
     predictor: Predictor,
     progress: Callable[[int], object] | None = None,
+    kept: Kept | None = None,
 ) -> Iterator[tuple[Window, Predictions]]:
-    """Embed a source and predict, a window at a time: no embedding outlives its window."""
+    """Embed a source and predict, a window at a time: no embedding outlives its window, but in `kept`."""
     encoder, classify = predictor
-    for window in embed_windows(source, encoder, progress=progress):
+    for window in embed_windows(source, encoder, progress=progress, kept=kept):
         yield window, classify(window.rows)
 
 
@@ -237,12 +239,13 @@ def predict_source(
     source: Source,
     predictor: Predictor,
     progress: Callable[[int], object] | None = None,
+    kept: Kept | None = None,
 ) -> tuple[Predictions, list[str]]:
     """Predict the records of a source in their order; return references of those that cannot be used, too."""
     parts: list[Predictions] = []
     ids: list[str | None] = []
     unusable: list[str] = []
-    for window, known in windows(source, predictor, progress):
+    for window, known in windows(source, predictor, progress, kept):
         # A record that cannot be used has its place among the others, with an id and no
         # label.
         used = iter(zip(window.ids, known.labels, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,12 +151,13 @@ def load_encoder(encoder: str, precision: str = "auto") -> Encoder:
 
 
 @contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """Say to a user who interrupts the work how to continue it."""
+def resumable(place: Path, works: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Say to a user who interrupts the work how to continue it, if that works."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(
-            f"The same command continues where it stopped; what is done is kept in {folder}."
-        )
+        if works():
+            stop.add_note(
+                f"The same command continues where it stopped; what is done is kept in {place}."
+            )
         raise

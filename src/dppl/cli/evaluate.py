@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -217,6 +218,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         """Open the records; embedding begins when they are predicted."""
         from dppl.evaluation.measuring import check
         from dppl.evaluation.sources import labels_and_persons, predictor_of_source
+        from dppl.io.pipeline import embed_windows
         from dppl.kernel.privacy.guarantee import PERSON
 
         if self._is_class_list():
@@ -246,15 +248,25 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         )
         loaded = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
-        with progress("embedding", source.count) as advance:
-            predictor = predictor_of_source(model, source, len(labels), loaded, advance)
-            yield _Tested(
-                predictor,
-                None,
-                labels,
-                None if self.groups is None else persons,
-                model.classes_,
-            )
+        with self.keeping(model, loaded[0]) as kept:
+            # Before anything is charged: an interruption would lose the charge.
+            if kept is not None:
+                with progress("embedding", source.count) as advance:
+                    embedded = embed_windows(
+                        source, loaded[0], progress=advance, kept=kept
+                    )
+                    deque(embedded, maxlen=0)
+            with progress("embedding", source.count) as advance:
+                predictor = predictor_of_source(
+                    model, source, len(labels), loaded, advance, kept
+                )
+                yield _Tested(
+                    predictor,
+                    None,
+                    labels,
+                    None if self.groups is None else persons,
+                    model.classes_,
+                )
 
     def _load(self) -> Any:
         """Load the model, and settle how records have several labels, if they have."""
@@ -354,10 +366,13 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                     self.open_records(model, labelled=True), classes, several
                 )
                 predictor = self.load_predictor(model, shares)
-                # A window at a time: no embedding of a private record outlives its
-                # window.
-                with progress("embedding", source.count) as advance:
-                    for window, predictions in windows(source, predictor, advance):
+                with (
+                    self.keeping(model, predictor[0]) as kept,
+                    progress("embedding", source.count) as advance,
+                ):
+                    for window, predictions in windows(
+                        source, predictor, advance, kept
+                    ):
                         unusable = [None] * len(window.skipped)
                         if window.rows:
                             tables.append(predictions.probabilities)

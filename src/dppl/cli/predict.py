@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,8 +24,10 @@ from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
 
 if TYPE_CHECKING:
+    from dppl.encoders import Encoder
     from dppl.estimators import EmbeddingClassifier
     from dppl.finetune.workflow import Finetuned
+    from dppl.io.kept import Kept
     from dppl.predictions import Predictions, Predictor
 
 _PIPE = Path("-")
@@ -113,6 +117,28 @@ class OnModel(X, Records):
             return load_predictor(
                 model, self.encoder, shares, similarity=similarity, trial=trial
             )
+
+    @contextmanager
+    def keeping(
+        self, model: EmbeddingClassifier | Finetuned, encoder: Encoder
+    ) -> Iterator[Kept | None]:
+        """Keep what is embedded until the block ends, so that the same command continues after an interruption."""
+        from dppl.cli.embed import resumable
+        from dppl.io.kept import kept_in, remove_older, state_place
+        from dppl.io.pipeline import maker_of
+
+        if is_network(model):  # what it would keep are the images themselves
+            yield None
+            return
+        maker = maker_of(encoder)
+        place = state_place(f"{os.path.abspath(self.shown())} {maker}")
+        remove_older(place, time.time())
+        with kept_in(place, maker) as kept:
+            if kept is None:
+                yield None
+            else:
+                with resumable(kept.path, lambda: kept.holds):
+                    yield kept
 
 
 @request("out", "x", "encoder", "force")
@@ -217,12 +243,13 @@ class Predict(OnModel, Where):
             if is_given and model.several_labels
         ):
             raise ParameterError("is for models of one label a record.", parameter=name)
-        found, private = self._predict(model)
-        if least != ALWAYS:
-            found = found.at_least(least)
+        with self._predicted(model) as (found, private):
+            if least != ALWAYS:
+                found = found.at_least(least)
+            if out != _PIPE:
+                content = found.content(suffix, proba=every, top=top)
+                write_atomically(out, content, overwrite=self.force, private=private)
         if out != _PIPE:
-            content = found.content(suffix, proba=every, top=top)
-            write_atomically(out, content, overwrite=self.force, private=private)
             typer.echo(f"{len(found.labels)} labels in {printable(out)}")
         elif found.ids is None and not every and not top:
             lines = ("\n" if label is None else f"{label}\n" for label in found.texts)
@@ -230,10 +257,11 @@ class Predict(OnModel, Where):
         else:
             typer.echo(found.content(".csv", proba=every, top=top).decode(), nl=False)
 
-    def _predict(
+    @contextmanager
+    def _predicted(
         self, model: EmbeddingClassifier | Finetuned
-    ) -> tuple[Predictions, bool]:
-        """Return what a model says of the table or the source, and whether it is private to its owner."""
+    ) -> Iterator[tuple[Predictions, bool]]:
+        """Yield what a model says of the table or the source, and whether it is private to its owner."""
         from dppl.predictions import predict_source, predict_table
 
         # Where only labels are asked for, the fewest computations: no probabilities.
@@ -264,7 +292,8 @@ class Predict(OnModel, Where):
                     if label is None
                 ]
             )
-            return found, False
+            yield found, False
+            return
         if engine is not None:
             raise ParameterError(
                 "reads embeddings; use dppl embed --engine ray first.",
@@ -275,12 +304,13 @@ class Predict(OnModel, Where):
             predictor = self.load_predictor(
                 model, shares, similarity=similarity, trial=False
             )
-            with progress("embedding", source.count) as advance:
-                found, unusable = predict_source(
-                    model.classes_, source, predictor, advance
-                )
-        _note_unusable(unusable)
-        return found, True
+            with self.keeping(model, predictor[0]) as kept:
+                with progress("embedding", source.count) as advance:
+                    found, unusable = predict_source(
+                        model.classes_, source, predictor, advance, kept
+                    )
+                _note_unusable(unusable)
+                yield found, True
 
     @contextmanager
     def _local_data(self) -> Iterator[Path | None]:

@@ -34,7 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -50,6 +50,11 @@ _ROUNDING = {
 }  # it moves a row by no larger part of its largest coordinate
 _TINY = np.finfo(np.float32).tiny
 _MAX_WORKERS = 16  # each holds the activations of one batch
+# From a shape, what is computed together in it (an item, and the number of its piece),
+# and how that is done, to embeddings: computed now, or known.
+Recall: TypeAlias = Callable[
+    [Hashable, Sequence[tuple[int, int]], Callable[[], Float32]], Float32
+]
 
 
 @runtime_checkable
@@ -274,9 +279,15 @@ class FixedShapeEncoder:
         return self.encode_prepared([self.prepare(item) for item in batch])
 
     def encode_prepared(
-        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
+        self,
+        batch: Sequence[Any],
+        progress: Callable[[int], object] | None = None,
+        recall: Recall | None = None,
     ) -> Float32:
-        """Embed what `prepare` returned, and call `progress` with the number of items after each batch of the model."""
+        """Embed what `prepare` returned, and call `progress` with the number of items after each batch of the model.
+
+        `recall` may know the embeddings of a batch of the model from an earlier run.
+        """
         adapter = self._adapter
         pieces = [
             (owner, *piece)
@@ -284,6 +295,7 @@ class FixedShapeEncoder:
             for piece in adapter.pieces(prepared)
         ]
         owners = np.array([owner for owner, _, _ in pieces], np.int64)
+        ends = np.searchsorted(owners, np.arange(len(batch) + 1))
         by_shape: dict[Hashable, list[int]] = defaultdict(list)
         for place, (_, piece, _) in enumerate(pieces):
             by_shape[adapter.shape_of(piece)].append(place)
@@ -296,6 +308,16 @@ class FixedShapeEncoder:
             ]
 
         def compute(part: tuple[Hashable, int, list[int]]) -> Float32:
+            if recall is None:
+                return forward(part)
+            shape, _, places = part
+            named = [
+                (int(owners[place]), int(place - ends[owners[place]]))
+                for place in places
+            ]
+            return recall(shape, named, lambda: forward(part))
+
+        def forward(part: tuple[Hashable, int, list[int]]) -> Float32:
             shape, full, places = part
             inputs = [pieces[place][1] for place in places]
             rows = next(
@@ -320,7 +342,6 @@ class FixedShapeEncoder:
         if len(pieces) == len(batch):
             return embeddings
         weights = np.array([weight for _, _, weight in pieces])
-        ends = np.searchsorted(owners, np.arange(len(batch) + 1))
         return np.stack(
             [
                 _mean(embeddings[start:end], weights[start:end])

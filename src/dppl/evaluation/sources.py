@@ -16,6 +16,7 @@ from dppl.evaluation.predicting import (
 )
 from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
+from dppl.io.kept import Kept
 from dppl.io.pipeline import embed_windows
 from dppl.io.records import BadRecord
 from dppl.kernel.outcomes import Guesses
@@ -30,10 +31,12 @@ def predictor_of_source(
     n: int,
     loaded: Loaded,
     progress: Callable[[int], object] | None = None,
+    kept: Kept | None = None,
 ) -> Predictor:
     """Return how the records of a source are predicted, of which `n`, their number, is all that is known.
 
-    A record that cannot be embedded is a miss. No embedding outlives its window.
+    A record that cannot be embedded is a miss. No embedding outlives its window, but in
+    `kept`.
     """
     encoder, classify = loaded
     n_classes = len(model.classes_)
@@ -48,7 +51,7 @@ def predictor_of_source(
 
     def guesses() -> Iterator[Guesses]:
         left = n
-        for window in embed_windows(source, encoder, progress=progress):
+        for window in embed_windows(source, encoder, progress=progress, kept=kept):
             usable = np.array(window.usable, bool)
             # A record that cannot be embedded keeps -1 and probabilities of 0: a miss,
             # like any other.

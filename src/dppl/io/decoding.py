@@ -6,7 +6,7 @@ import ctypes
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
+from dppl._types import Array
 from dppl.io.records import BadRecord, Payload
 
 MOST_BYTES = 1 << 28  # of an image file
@@ -36,6 +37,28 @@ _FORMATS = (
     "TIFF",
     "WEBP",
 )
+# Colours that Pillow turns into RGB of 8 bits; those of 16 bits have 8 once it has read
+# them.
+_COLOURS = {
+    "1",
+    "CMYK",
+    "HSV",
+    "L",
+    "LA",
+    "LAB",
+    "P",
+    "PA",
+    "RGB",
+    "RGBA",
+    "RGBX",
+    "RGBa",
+    "YCbCr",
+}
+_INTEGERS = {"I", "I;16", "I;16B", "I;16L", "I;16N"}
+# Tags of TIFF.
+_BITS = 258
+_WHITE_IS_ZERO = 262, 0
+_SIGNED = 339, (2,)
 
 
 class TooManyPixels(BadRecord):
@@ -54,7 +77,7 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
 def described(modality: str) -> str:
     """Name what decodes; it is in the table, because another version may decode another number."""
     if modality == "image":
-        return f"Pillow {_pillow('PIL').__version__}, first frame, upright by EXIF, RGB"
+        return f"Pillow {_pillow('PIL').__version__}, first frame, upright by EXIF, RGB, 8 bits by type"
     return "UTF-8"
 
 
@@ -146,6 +169,8 @@ def _image(content: bytes, most_pixels: int) -> Any:
                 raise pillow.DecompressionBombError
             image.load()
             return upright_rgb(image)
+    except BadRecord:
+        raise
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise TooManyPixels(f"it has more than {most_pixels} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
@@ -169,14 +194,39 @@ def _formats() -> list[str]:
     ]
 
 
-def upright_rgb(image: Any) -> Any:
-    """Return an image of Pillow as RGB, turned as its EXIF data say; it may be changed."""
+def upright_rgb(image: Any, opened: Any = None) -> Any:
+    """Return an image of Pillow as RGB, turned as its EXIF data say; it may be changed.
+
+    `opened` is what a copy was made of, for a copy has no tags.
+    """
+    tags = getattr(image if opened is None else opened, "tag_v2", {})
     with suppress(Exception):  # EXIF that cannot be read turns nothing
         _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
-    if image.mode.startswith(
-        "I;16"
-    ):  # Pillow would cut 16 bits off at 255 in the place of scaling them
-        image = _pillow("PIL.Image").fromarray(
-            (np.asarray(image) >> 8).astype(np.uint8)
-        )
+    if tags.get(_SIGNED[0]) == _SIGNED[1] and tags.get(_BITS) != (32,):
+        raise BadRecord("its numbers are signed, and no file says which is black")
+    if image.mode == "La":  # has no way to RGB of its own
+        image = image.convert("LA")
+    if image.mode == "F" or image.mode in _INTEGERS:
+        image = _pillow("PIL.Image").fromarray(_in_8_bits(image, tags))
+    if image.mode not in _COLOURS:
+        raise BadRecord("its colours are of a kind that cannot be read")
     return image.convert("RGB")
+
+
+def _in_8_bits(image: Any, tags: Mapping[int, Any]) -> Array:
+    """Return levels of gray by the range of their type, which no pixel decides; Pillow would cut them off at 255.
+
+    Integers of 32 bits hold 16, as Pillow and others write them, and floats lie from
+    0 to 1. Numbers beyond are of another range, which no file says.
+    """
+    values = np.asarray(image)
+    is_float = image.mode == "F"
+    bits = 12 if tags.get(_BITS) == (12,) else 16
+    top = 1 if is_float else (1 << bits) - 1
+    # Not `values.min() < 0`: NaN is in no range.
+    if not (values.min() >= 0 and values.max() <= top):
+        raise BadRecord(f"its numbers are not from 0 to {top}, as its type has them")
+    if tags.get(_WHITE_IS_ZERO[0]) == _WHITE_IS_ZERO[1]:
+        values = top - values
+    levels = np.rint(values * 255) if is_float else values >> (bits - 8)
+    return levels.astype(np.uint8)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,21 +17,25 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from dppl import _validate
+from dppl._types import Float32
 from dppl.encoders import Encoder
+from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.errors import DpplError, ParameterError
 from dppl.io.decoding import decode, described, quiet
+from dppl.io.kept import Kept, kept_in
 from dppl.io.records import BadRecord, Payload, Record, Source
 from dppl.io.shards import ShardedTable, Skipped, SourceChanged, Window
 from dppl.io.writing import ROWS, Rows, table_schema, to_storage
 
 Progress: TypeAlias = Callable[[int], object]
-# A record and what the encoder takes of it, or why there is nothing.
-_Item: TypeAlias = tuple[Record, Any, str | None]
-# An interrupted run starts a shard over: images take long, and texts fill batches of
-# many lengths.
+# A record, what the encoder takes of it and the hash of its content, or why there is
+# nothing.
+_Item: TypeAlias = tuple[Record, Any, bytes, str | None]
+# Images take more memory.
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
+_KEPT = ".embeddings"  # of the shard that is not finished
 _NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded with it"
 
 
@@ -66,8 +71,7 @@ def embed(
 ) -> Embedded:
     """Embed the records of a source and write them as a folder of Parquet shards.
 
-    Interrupted work goes on at the last finished shard and ends with the same bytes.
-    Memory does not grow with the number of records.
+    Interrupted work goes on where it stopped and ends with the same bytes. Memory does not grow with the number of records.
 
     Parameters
     ----------
@@ -153,19 +157,22 @@ def embed(
         if table.finished:
             return Embedded(table.folder, table.report, False)
         taken = shard_rows
-        while taken == shard_rows:
-            before = records.count
-            window = Window()
-            for part in _windows(
-                islice(records, shard_rows), encoder, rows, workers, report
-            ):
-                window.extend(part)
-                if unusable == "stop" and window.skipped:
-                    table.refuse(window.skipped)
-            taken = records.count - before
-            # A source without records still has one shard, which holds the schema.
-            if taken or not table.done:
-                table.append(window, taken, records.digest)
+        with kept_in(table.folder / _KEPT, maker_of(encoder)) as kept:
+            while taken == shard_rows:
+                before = records.count
+                window = Window()
+                for part in _windows(
+                    islice(records, shard_rows), encoder, rows, workers, report, kept
+                ):
+                    window.extend(part)
+                    if unusable == "stop" and window.skipped:
+                        table.refuse(window.skipped)
+                taken = records.count - before
+                # A source without records still has one shard, which holds the schema.
+                if taken or not table.done:
+                    table.append(window, taken, records.digest)
+                    if kept is not None:
+                        kept.clear()
         table.finish()
     return Embedded(table.folder, table.report, True)
 
@@ -176,10 +183,11 @@ def embed_windows(
     *,
     rows: Rows = "float32",
     progress: Callable[[int], object] | None = None,
+    kept: Kept | None = None,
 ) -> Iterator[Window]:
-    """Yield what `embed` would write, at most ``encoder.window`` records at a time, and write nothing."""
+    """Yield what `embed` would write, at most ``encoder.window`` records at a time, and write nothing but `kept`."""
     _check(source, encoder, None)
-    return _windows(source, encoder, rows, None, progress or (lambda _: None))
+    return _windows(source, encoder, rows, None, progress or (lambda _: None), kept)
 
 
 def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
@@ -201,6 +209,11 @@ def table_metadata(encoder: Encoder) -> dict[str, str]:
     # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
     return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
+
+
+def maker_of(encoder: Encoder) -> str:
+    """Return what decides embeddings besides the records, for `Kept`."""
+    return json.dumps(table_metadata(encoder), sort_keys=True)
 
 
 class _Stream(Iterator[Record]):
@@ -233,6 +246,7 @@ def _windows(
     rows: str,
     workers: int | None,
     progress: Progress,
+    kept: Kept | None = None,
 ) -> Iterator[Window]:
     """Embed records: worker threads read, decode and prepare ahead, this thread encodes."""
     workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
@@ -242,11 +256,11 @@ def _windows(
         try:
             items = _prepared_ahead(records, encoder, pool, encoder.window + workers)
             while batch := list(islice(items, encoder.window)):
-                usable = [content for _, content, reason in batch if reason is None]
+                usable = [item for item in batch if item[-1] is None]
                 window = Window()
                 # In this thread alone: encoders own their device.
                 x = (
-                    encoder.encode_prepared(usable, progress)
+                    _encoded(usable, encoder, progress, kept)
                     if usable
                     else np.empty((0, encoder.dimension))
                 )
@@ -255,7 +269,7 @@ def _windows(
                 stored = to_storage(np.asarray(x), rows)
                 finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
                 embedded = iter(zip(stored, finite, strict=True))
-                for record, _, reason in batch:
+                for record, _, _, reason in batch:
                     if reason is None:
                         row, good = next(embedded)
                         reason = (
@@ -277,6 +291,34 @@ def _windows(
             pool.shutdown(cancel_futures=True)
 
 
+def _encoded(
+    items: Sequence[_Item], encoder: Encoder, progress: Progress, kept: Kept | None
+) -> Float32:
+    """Embed prepared records, except for those whose embeddings are kept."""
+    batch = [content for _, content, _, _ in items]
+    if kept is None:
+        return encoder.encode_prepared(batch, progress)
+
+    def recall(
+        shape: Hashable,
+        places: Sequence[tuple[int, int]],
+        compute: Callable[[], Float32],
+    ) -> Float32:
+        # What is computed together may round together, so all of it is the key.
+        key = sha256(repr(shape).encode())
+        for place, piece in places:
+            key.update(items[place][2] + piece.to_bytes(8, "big"))
+        return kept.rows(key.digest(), encoder.dimension, compute)
+
+    if isinstance(encoder, FixedShapeEncoder):
+        return encoder.encode_prepared(batch, progress, recall)
+    return recall(
+        "window",
+        [(place, 0) for place in range(len(batch))],
+        lambda: encoder.encode_prepared(batch, progress),
+    )
+
+
 def _prepared_ahead(
     records: Iterable[Record], encoder: Encoder, pool: ThreadPoolExecutor, ahead: int
 ) -> Iterator[_Item]:
@@ -292,9 +334,18 @@ def _prepared_ahead(
 
 def _prepare(record: Record, encoder: Encoder) -> _Item:
     try:
-        return record, prepared(encoder, record.load()), None
+        payload = record.load()
+        content = prepared(encoder, payload)
     except BadRecord as reason:
-        return record, None, str(reason)
+        return record, None, b"", str(reason)
+    return record, content, _hash(payload), None
+
+
+def _hash(payload: Any) -> bytes:
+    """Return the hash of a content, or nothing of an image in memory, of which nothing is kept."""
+    if isinstance(payload, str):
+        payload = payload.encode()
+    return sha256(payload).digest() if isinstance(payload, bytes) else b""
 
 
 def prepared(encoder: Encoder, payload: Payload) -> Any:

@@ -108,7 +108,8 @@ def _load(item: Any, modality: str) -> Any:
     try:
         with _OPENING:
             if isinstance(item, pillow.Image):
-                return upright_rgb(item.copy())  # turning an image upright changes it
+                # Turning an image upright changes it.
+                return upright_rgb(item.copy(), item)
             pixels = np.asarray(item)
             if (
                 pixels.dtype != np.uint8 or not pixels.size

@@ -333,6 +333,7 @@ def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_p
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from dppl.training import classifier
 from dppl import predictions
 from dppl.cli import main, predict
@@ -346,7 +347,9 @@ def wait(*_, **__):
         time.sleep(0.01)
 
 predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "several_labels": False})
-classifier.encoder_of_model = lambda *_, **__: None
+fingerprint = SimpleNamespace(text=lambda: "none", row_independent=True)
+encoder = SimpleNamespace(modality="text", fingerprint=fingerprint)
+classifier.encoder_of_model = lambda *_, **__: encoder
 predictions.embed_windows = wait
 main.run()
 """

@@ -5,6 +5,7 @@ import csv
 import importlib
 import io
 import json
+import re
 import shutil
 import stat
 import tempfile
@@ -635,11 +636,11 @@ def encoded(monkeypatch):
     whole = FixedShapeEncoder.encode_prepared
     seen = []
 
-    def encode(self, batch, progress=None):
+    def encode(self, batch, *how):
         seen.extend(batch)
         if stop and len(seen) > stop[0]:
             raise KeyboardInterrupt
-        return whole(self, batch, progress)
+        return whole(self, batch, *how)
 
     stop = []
     monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)
@@ -682,6 +683,130 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     assert len(seen) < needed
     assert (mails / "m.safetensors").read_bytes() == content
     assert not (mails / "m.safetensors.work").exists()
+
+
+@pytest.fixture
+def computed(monkeypatch, letters):
+    """Count the texts that the model of an encoder computes; the next to `computed.stop` interrupts."""
+    whole = FixedShapeEncoder.encode_prepared
+    seen = SimpleNamespace(texts=[], stop=None)  # threads append to it
+
+    def encode(self, batch, progress=None, recall=None):
+        if recall is None:
+            return whole(self, batch, progress)
+
+        def counted(shape, places, compute):
+            def one():
+                if seen.stop is not None and len(seen.texts) >= seen.stop:
+                    raise KeyboardInterrupt
+                seen.texts.extend(places)
+                return compute()
+
+            return recall(shape, places, one)
+
+        return whole(self, batch, progress, counted)
+
+    monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)
+    return seen
+
+
+KEPT_COMMANDS = {
+    "train": (*TRAIN, *EXACT, "--force"),
+    "embed": ("embed", "mails.csv", "--encoder", "letters", "--out", "table"),
+    "predict": ("predict", "m.safetensors", "mails.csv", "--top", "2"),
+    "predict into a file": ("predict", "m.safetensors", "mails.csv", "--out", "l.csv"),
+    "evaluate": ("evaluate", "m.safetensors", "mails.csv", "--json"),
+}
+
+
+def written(mails):
+    """Return the bytes of everything that lies in the folder and in that of the state."""
+    return {
+        path: path.read_bytes()
+        for path in mails.rglob("*")
+        if path.is_file() and path.name != "_manifest.json"
+    }
+
+
+@pytest.mark.parametrize("what", KEPT_COMMANDS)
+def test_no_embedding_is_lost_by_an_interruption(
+    what, mails, cli, computed, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(mails / "state"))
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    before = written(mails)
+
+    def start_over():
+        for path in written(mails):
+            path.unlink() if path not in before else path.write_bytes(before[path])
+        shutil.rmtree(mails / "table", ignore_errors=True)
+        computed.texts.clear()
+
+    start_over()
+    whole = cli(*KEPT_COMMANDS[what])
+    assert whole.exit_code == 0
+    needed = len(computed.texts)
+    assert needed == len(TEXTS)
+    files = written(mails)
+    for stop in (1, needed // 2, needed - 6):  # a batch is of four
+        start_over()
+        computed.stop = stop
+        interrupted = cli(*KEPT_COMMANDS[what])
+        assert interrupted.exit_code == 130
+        assert 0 < len(computed.texts) < needed
+        (note,) = re.findall("what is done is kept in (.*).", interrupted.stderr)
+        place = mails / note
+        kept = place if place.is_file() else next(place.rglob(".embeddings"))
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+        computed.stop = None
+        again = cli(*KEPT_COMMANDS[what])
+        assert (again.exit_code, again.stdout, again.stderr) == (
+            whole.exit_code,
+            whole.stdout,
+            whole.stderr,
+        )
+        assert len(computed.texts) == needed
+        assert written(mails) == files
+
+
+def test_an_interrupted_evaluation_is_not_charged(mails, cli, computed, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(mails / "state"))
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    assert (
+        cli("ledger", "create", "l.db", "test", "--epsilon", "9", "--delta", "1e-5")
+    ).exit_code == 0
+    command = ("evaluate", "m.safetensors", "mails.csv", "--epsilon", "5")
+    command = (*command, "--delta", "1e-6", "--ledger", "l.db", "test")
+    computed.texts.clear()
+    computed.stop = len(TEXTS) // 2
+    untouched = (mails / "l.db").read_bytes()
+    result = cli(*command)
+    assert result.exit_code == 130
+    assert "what is done is kept in" in result.stderr
+    assert (mails / "l.db").read_bytes() == untouched
+    computed.stop = None
+    assert cli(*command).exit_code == 0
+    assert len(computed.texts) == len(TEXTS)
+    assert (mails / "l.db").read_bytes() != untouched
+    assert not list((mails / "state").rglob("*.embeddings"))
+
+
+def test_nothing_is_promised_where_nothing_can_be_kept(
+    mails, cli, computed, monkeypatch
+):
+    (mails / "state").touch()  # no folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(mails / "state"))
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    command = KEPT_COMMANDS["predict"]
+    assert cli(*command).exit_code == 0
+    monkeypatch.setattr(predictions, "embed_windows", _interrupted)
+    result = cli(*command)
+    assert (result.exit_code, result.stderr) == (130, "dppl: interrupted.\n")
+
+
+def _interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli, interrupted):

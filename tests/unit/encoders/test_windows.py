@@ -7,6 +7,9 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.tokens import TextAdapter
 from dppl.encoders.windows import PAGE, TextWindows, said
 from dppl.errors import ParameterError
+from dppl.io import open_source
+from dppl.io.kept import kept_in
+from dppl.io.pipeline import embed_windows
 from loops import loop
 
 IDENTITY = {
@@ -258,3 +261,41 @@ def test_a_fingerprint_says_how_long_texts_may_be():
         ("bicubic", ""),
     ):
         assert said(preprocessing) == words
+
+
+def test_what_was_interrupted_between_two_windows_of_a_text_ends_with_the_same_bits(
+    long_texts, tmp_path, same_bits
+):
+    """Batches of the model are kept by what they hold: which windows, of which texts."""
+    (tmp_path / "t.txt").write_text("".join(f"{text}\n" for text in long_texts[1:]))
+    source = open_source(tmp_path / "t.txt")
+
+    def work(most):
+        computed = []
+
+        def compute(arrays):
+            if watching and len(computed) == most:
+                raise KeyboardInterrupt
+            computed.append(len(arrays["input_ids"]))
+            return mean(arrays)
+
+        watching = False
+        made = encoder(compute)
+        made.workers = 1  # the order of batches is then that of their texts
+        made.batch_rows = 1  # a window each
+        computed.clear()
+        watching = True
+        with kept_in(tmp_path / "kept", "maker") as kept:
+            (window,) = embed_windows(source, made, kept=kept)
+        return np.stack(window.rows), len(computed)
+
+    whole, batches = work(None)
+    (plain,) = embed_windows(source, encoder())
+    same_bits(np.stack(plain.rows), whole)
+    assert batches > 9
+    for most in range(1, batches):
+        with pytest.raises(KeyboardInterrupt):
+            work(most)
+        rows, rest = work(None)
+        same_bits(rows, whole)
+        assert rest == batches - most
