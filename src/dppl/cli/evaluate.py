@@ -199,13 +199,13 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         """Open the records; embedding begins when they are predicted."""
         from dppl.evaluation.measuring import check
         from dppl.evaluation.sources import labels_and_persons, predictor_of_source
-        from dppl.kernel.privacy.guarantee import PERSON
+        from dppl.kernel.privacy.terms import Unit
 
         if self._is_class_list():
             yield self._predicted()
             return
         model = self._load()
-        if self.groups is None and model.guarantee_.unit == PERSON:
+        if self.groups is None and model.guarantee_.unit is Unit.PERSON:
             note(
                 "the model protects persons, and this evaluation records; add --groups COLUMN."
             )

@@ -52,6 +52,7 @@ class Create(Budget):
     def run(self) -> None:
         """Open the account and say what it holds."""
         from dppl.kernel.privacy.ledger import Ledger, accounts
+        from dppl.kernel.privacy.terms import Unit
 
         file = self.file
         dataset = self.dataset
@@ -79,7 +80,7 @@ class Create(Budget):
         rules = _rules(account.adjacency, account.unit, account.accounting)
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
-        person = "--groups COLUMN " if self.unit == "person" else ""
+        person = "--groups COLUMN " if self.unit == Unit.PERSON else ""
         typer.echo(
             f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune"
         )
@@ -134,11 +135,8 @@ def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
     from dppl.statement.words import figures
 
     book = account.to_dict()
-    (charge,) = (
-        one
-        for one in book["releases"]
-        if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
-    )
+    *_, last = guarantee.charges  # of a stream, the one of this task
+    (charge,) = (one for one in book["releases"] if one["number"] == last.number)
     cost = ", ".join(figures(charge["cost"]))
     name = printable(book["dataset"])
     typer.echo(
@@ -162,7 +160,7 @@ def _place(file: str) -> str:
 def _table(releases: list[dict[str, Any]]) -> Table:
     """Return a table that fits into 80 columns, with date, cost and file; `--json` has all there is."""
     from dppl.kernel.privacy.ledger import RELEASED
-    from dppl.statement.words import figures
+    from dppl.statement.words import charged, figures
 
     rows = []
     for release in releases:
@@ -170,10 +168,12 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = file if release["status"] == RELEASED else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
-        what = [release["estimator"], release["mechanism"], *part]
+        what = [release["estimator"], charged(release["mechanism"]), *part]
         rows.append([release["number"], when, what, figures(release["cost"]), status])
     return table_of(("no.", "date (UTC)", "release", "cost", "file (sha256)"), rows)
 
 
 def _rules(adjacency: str, unit: str, accounting: str) -> str:
-    return f"{adjacency}{', for persons' if unit == 'person' else ''}, accounting {accounting}"
+    from dppl.kernel.privacy.terms import Unit
+
+    return f"{adjacency}{', for persons' if unit == Unit.PERSON else ''}, accounting {accounting}"

@@ -76,10 +76,9 @@ class Reported:
         try:
             write_atomically(path, self.to_bytes(), overwrite=overwrite)
         except OSError as error:
-            if self.guarantee_.ledger_entry is not None:
-                error.add_note(
-                    f"The ledger keeps the charge: {self.guarantee_.ledger_entry}."
-                )
+            if self.guarantee_.charges:
+                kept = "; ".join(map(str, self.guarantee_.charges))
+                error.add_note(f"The ledger keeps the charge: {kept}.")
             raise
 
     def report(

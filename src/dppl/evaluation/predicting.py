@@ -32,6 +32,7 @@ from dppl.kernel.lattice import RowSource, iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.outcomes import Guesses
 from dppl.kernel.persons import checked_ids
+from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.reading import (
     SeveralLabels,
     as_labels,
@@ -52,11 +53,10 @@ _NUMBERS = 2**22
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
 MAX_LABELS = 5  # of a classifier of several labels that names no number
-_ALONE = "each prediction is a function of its record alone"
-EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
-IN_BLOCKS = f"{_ALONE}: in a trial on public rows the bits were the same at every place of a block"
-ONE_BY_ONE = f"{_ALONE}: records are predicted one at a time"
-GIVEN = f"{_ALONE}, as whoever made the table of predictions has to know"
+EXACT = Term(Assumption.PREDICTED_EXACTLY)
+IN_BLOCKS = Term(Assumption.PREDICTED_IN_BLOCKS)
+ONE_BY_ONE = Term(Assumption.PREDICTED_ONE_BY_ONE)
+GIVEN = Term(Assumption.PREDICTED_ELSEWHERE)
 
 
 class Predicts(Protocol):
@@ -145,7 +145,7 @@ class Predictor:
     classes: Array  # shape (n_classes,)
     n: int  # how many records; private
     probabilities: bool  # whether it says them
-    assumption: str
+    assumption: Term[Assumption]
     guesses: Callable[[], Iterator[Guesses]]  # reads the records
     mixes: bool = False  # whether embeddings may depend on others by rounding
     several: Several | None = None  # how records have several labels, if they have

@@ -22,6 +22,7 @@ from dppl.io.decoding import decode, described, quiet
 from dppl.io.records import BadRecord, Payload, Record, Source
 from dppl.io.shards import ShardedTable, Skipped, SourceChanged, Window
 from dppl.io.writing import ROWS, Rows, table_schema, to_storage
+from dppl.kernel.privacy.terms import Caveat
 
 Progress: TypeAlias = Callable[[int], object]
 # A record and what the encoder takes of it, or why there is nothing.
@@ -31,7 +32,6 @@ _Item: TypeAlias = tuple[Record, Any, str | None]
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
-_NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def table_metadata(encoder: Encoder) -> dict[str, str]:
     }
     # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
-    return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
+    return maker if fixed else {**maker, "not_covered": Caveat.ROWS_MIX.value}
 
 
 class _Stream(Iterator[Record]):

@@ -50,7 +50,8 @@ from dppl.kernel.privacy.composition import (
     total_mu,
     total_rho,
 )
-from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
+from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency, Charge, Guarantee
+from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import (
     SMALLEST_EPSILON,
     gaussian_epsilon,
@@ -59,11 +60,11 @@ from dppl.kernel.privacy.tradeoff import (
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 CHARGED = "charged"
 RELEASED = "released"
 # Whom an account is for: a record, or a person with all of their records.
-UNITS = ("record", "person")
+UNITS = (Unit.RECORD.value, Unit.PERSON.value)
 # How accounts add up, by the parameters of their budget; the first is for a new
 # account.
 _ROUTES = {
@@ -131,7 +132,7 @@ _RELEASES = sa.Table(
         index=True,
     ),
     sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("mechanism", sa.Text, nullable=False),
+    sa.Column("mechanism", sa.JSON, nullable=False),  # each with its number of draws
     sa.Column("cost", sa.JSON, nullable=False),
     sa.Column("adjacency", sa.String(32), nullable=False),
     sa.Column("partition_name", sa.String(255), key="partition"),
@@ -162,7 +163,7 @@ class LedgerEntry:
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return a guarantee that says where it was charged."""
-        return replace(guarantee, ledger_entry=str(self))
+        return replace(guarantee, charges=(Charge(self.dataset, self.number),))
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return what a guarantee says once everything was asked: the same, for records in one place."""
@@ -255,7 +256,7 @@ class Ledger:
                     text = f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another."
                     meant = _validate.closest(dataset, names)
                     raise ParameterError(text, parameter="dataset", suggestion=meant)
-                if unit == "person" and adjacency == "replace-one":
+                if unit == Unit.PERSON and adjacency == "replace-one":
                     raise ParameterError(
                         "for persons needs the adjacency add-remove.", parameter="unit"
                     )
@@ -265,7 +266,7 @@ class Ledger:
                     adjacency=adjacency or "add-remove",
                     created=_now(),
                     accounting=accounting or routes[0],
-                    unit=unit or "record",
+                    unit=unit or Unit.RECORD.value,
                 )
                 row = connection.execute(account.returning(*_DATASETS.c)).one()
         self.dataset = dataset
@@ -330,6 +331,7 @@ class Ledger:
             for name in ("exact", "fit_for_release")
             if not getattr(guarantee, name)
         }
+        drawn = dict.fromkeys((one.mechanism, one.times) for one in guarantee.releases)
         given = run
         run = run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
@@ -347,9 +349,10 @@ class Ledger:
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
                 status=CHARGED,
-                mechanism="; ".join(
-                    dict.fromkeys(release.drawn for release in guarantee.releases)
-                ),
+                mechanism=[
+                    {"mechanism": mechanism.to_dict(), "times": times}
+                    for mechanism, times in drawn
+                ],
                 cost=cost,
                 adjacency=guarantee.adjacency,
                 partition=partition,
@@ -514,7 +517,7 @@ class Ledger:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted {kinds}; such costs do not add."
             )
-        unit = "person" if guarantee.unit == PERSON else "record"
+        unit = guarantee.unit.of_account.value
         if unit != self.unit:
             kinds = f"by the {self.unit}, but this release protects a {unit}"
             fit = f"fit {'without' if unit == 'person' else 'with'} groups, or open an account for {unit}s"
