@@ -516,13 +516,13 @@ def _reply(one: str, content: bytes | None, kind: str) -> Message:
     return message
 
 
-def _charge(holder: str, told: Mapping[str, Any]) -> Charge:
+def _charge(holder: str, fields: Mapping[str, Any]) -> Charge:
     """Return where an institution charged the plan; it may have told anything."""
     try:
         return Charge.from_dict(
             {
-                "dataset": told["dataset"][:300],
-                "number": told["number"],
+                "dataset": fields["dataset"][:300],
+                "number": fields["number"],
                 "holder": holder,
             }
         )

@@ -33,18 +33,10 @@ _DEEPEST = 5  # terms within terms; a file could nest any number
 
 @dataclass(frozen=True, slots=True, init=False)
 class Term(Generic[AnyCode]):
-    """A code and its values, which must be those that the code names.
+    """A code and its public values, which must be those that the code names.
 
-    Parameters
-    ----------
-    code : Code
-    **values : int, float, str or Term
-        Public. A `Term` is of the same kind of code.
-
-    Raises
-    ------
-    ValueError
-        If a value is missing, unknown or of another type.
+    A value that is a term itself, `of`, is of the same kind of code. Other values, or
+    of another type, are a ValueError.
     """
 
     code: AnyCode
