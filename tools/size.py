@@ -29,7 +29,7 @@ BUDGET = {
     "planning": 3650,
     "prototypes": 8850,
     "serve": 6800,
-    "statement": 10750,
+    "statement": 12000,
     "training": 5650,
 }
 # One statement a line, so that a reader need not take a line apart.

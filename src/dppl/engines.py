@@ -93,10 +93,7 @@ class RayEngine:
     memory, the disks or the network of the cluster.
     """
 
-    assumption: ClassVar[str] = (
-        "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "
-        "added, keep these to themselves"
-    )
+    assumption: ClassVar[str] = "cluster"
 
     # ``"auto"`` on a machine of the cluster, or ``"ray://HOST:10001"``. None takes the
     # Ray that this process is connected to, or starts one on this machine alone.

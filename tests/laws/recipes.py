@@ -13,6 +13,7 @@ from dppl._metadata import LATTICE
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
+from dppl.kernel.privacy.terms import PublicInput, Term
 from loops import loop
 
 CLASSES = ["a", "b", "c"]
@@ -194,7 +195,7 @@ class Kind:
     def relabels(self):
         """Whether a record may be replaced by one of another class."""
         return (
-            "the number of records in each class"
+            Term(PublicInput.CLASS_SIZES)
             not in self.make().plan(self.dim).guarantee.public_inputs
         )
 

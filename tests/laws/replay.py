@@ -22,6 +22,7 @@ from dppl.kernel.mechanisms import (
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.accounting import cost_of_gaussian
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.terms import Mechanism
 from laws.recipes import CLASSES, neighbours
 
 
@@ -103,7 +104,9 @@ def stated_times(mechanisms, guarantee, growth=1):
             else cost_of_gaussian(growth * Fraction(cost["mu"]) ** 2)
         )
 
-    if any(release.mechanism.startswith("CoinPress") for release in guarantee.releases):
+    if any(
+        release.mechanism.code is Mechanism.COINPRESS for release in guarantee.releases
+    ):
         return dict.fromkeys(
             mechanisms, 1
         )  # one entry for all steps; its cost is compared with theirs

@@ -159,8 +159,9 @@ def test_an_account_of_any_notion_is_charged_what_the_guarantee_says(kind, tmp_p
         )
         if number == 1:
             assert ledger.spent() == {"mu": model.guarantee_.mu}
-        assert model.guarantee_.ledger_entry.startswith("wards, release ")
-        assert model.guarantee_.ledger_entry in str(model.guarantee_)
+        *_, charge = model.guarantee_.charges
+        assert charge.dataset == "wards"
+        assert f"wards, release {charge.number}" in str(model.guarantee_)
     ledger = account(tmp_path / "pure.db", kind, PureDP(2.0))
     fit = lambda: kind.fit(*kind.records(), budget=QUARTER, given={"ledger": ledger})  # noqa: E731
     if kind.entry.pure:

@@ -14,6 +14,7 @@ from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.terms import PublicInput, Term
 from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
 from loops import loop
 
@@ -186,13 +187,14 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert guarantee.adjacency == kind.adjacency
         assert guarantee.to_dict()["adjacency"] == kind.adjacency
         assert {
-            "the list of classes",
-            "the encoder",
-            "the number of features",
-            "all parameters",
+            Term(PublicInput.CLASSES),
+            Term(PublicInput.ENCODER),
+            Term(PublicInput.N_FEATURES),
+            Term(PublicInput.PARAMETERS),
         } <= set(inputs)
-        assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
-        assert ("the public rows" in inputs) == kind.recipe.public
+        counted = Term(PublicInput.N_RECORDS) in inputs
+        assert counted == (kind.adjacency == "replace-one")
+        assert (Term(PublicInput.PUBLIC_ROWS) in inputs) == kind.recipe.public
         assert (
             "the examples or descriptions of the classes, which nobody may"
             in str(inputs)

@@ -24,7 +24,7 @@ from dppl.estimators.registry import Entry
 from dppl.kernel import measure, persons, queries, search
 from dppl.kernel.lattice import Lattice, joint, usable_rows
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Neighbours, PublicInput, Term, Unit
 from dppl.prototypes import LinearProbe
 from dppl.statement import words
 from laws.recipes import (
@@ -158,17 +158,11 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     X, y = kind.records()
     alone = kind.fit(X, y).guarantee_
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
-    counted = [
-        one.statistic.replace("number of records", "number of persons")
-        for one in alone.releases
-    ]
-    assert [one.statistic for one in guarantee.releases] == counted
-    as_alone = [
-        replace(one, statistic=of.statistic)
-        for one, of in zip(guarantee.releases, alone.releases, strict=True)
-    ]
-    assert (as_alone, guarantee.budget) == ([*alone.releases], alone.budget)
-    assert guarantee.unit == PERSON
+    assert (guarantee.releases, guarantee.budget) == (alone.releases, alone.budget)
+    counts = "number of records" in str(alone)
+    assert ("number of persons" in str(guarantee)) == counts
+    assert "number of records by" not in str(guarantee)
+    assert guarantee.unit == Unit.PERSON
     assert "one person, with all of their records, is added or removed" in str(
         guarantee
     )
@@ -182,7 +176,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "further releases from records of the same persons add up" in str(
         words.in_short(guarantee)
     )
-    assert f"whether {PERSON} was in" in guarantee.summary()
+    assert f"whether {words.text(Unit.PERSON)} was in" in guarantee.summary()
 
 
 @each([kind for kind in SHARED_PERSONS if hasattr(kind.cls, "partial_fit")])
@@ -764,7 +758,7 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     assert two.budget == one.budget
     assert two.stays_within_budget()
     assert "a person counts as at most 2 records, each of another class" in str(two)
-    assert "the number of classes that a person counts in (2)" in two.public_inputs
+    assert Term(PublicInput.CLASSES_OF_A_PERSON, max_classes=2) in two.public_inputs
     for first, second in zip(one.releases, two.releases, strict=True):
         if "noise_std" in first.parameters:
             grown = second.parameters["noise_std"] / first.parameters["noise_std"]
@@ -788,8 +782,8 @@ def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     )
     assert some.releases == every.releases
     assert "a person counts as much as one record, whatever their number" in str(every)
-    assert "the number of classes that a person counts in (2)" in some.public_inputs
-    assert "the number of classes that a person counts in (all)" in every.public_inputs
+    assert Term(PublicInput.CLASSES_OF_A_PERSON, max_classes=2) in some.public_inputs
+    assert Term(PublicInput.ALL_CLASSES_OF_A_PERSON) in every.public_inputs
 
 
 @loop("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)])
@@ -915,7 +909,7 @@ def test_a_search_says_that_a_person_is_one_row_of_one_class():
     guarantee = search.fit(
         X, y, groups=[f"person {i // 8}" for i in range(40)]
     ).guarantee_
-    assert guarantee.neighbours.endswith("a person counts as one record, of one class")
+    assert guarantee.neighbours == Term(Neighbours.PERSON_IN_A_CLASS)
 
 
 def test_a_search_tosses_one_coin_a_person(monkeypatch):
@@ -928,10 +922,10 @@ def test_a_search_tosses_one_coin_a_person(monkeypatch):
     model = searched(X, y, {"groups": [f"person {i // 8}" for i in range(40)]})
     assert tossed == [5]
     assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (
-        PERSON,
-        PERSON,
+        Unit.PERSON,
+        Unit.PERSON,
     )
-    assert searched(X, y, {}).guarantee_.unit == "one record"
+    assert searched(X, y, {}).guarantee_.unit is Unit.RECORD
     assert tossed == [5, 40]
 
 
@@ -942,7 +936,7 @@ def test_samples_are_of_persons_as_well():
     kind = BY_NAME["LinearProbe sampled add-remove"]
     X, y = kind.records()
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
-    assert guarantee.unit == PERSON
+    assert guarantee.unit == Unit.PERSON
     assert guarantee.releases == kind.fit(X, y).guarantee_.releases
 
 

@@ -20,6 +20,7 @@ from dppl.errors import (
 )
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ZCDP
+from dppl.kernel.privacy.guarantee import Charge
 from laws.recipes import CLASSES, each, rows
 from laws.replay import clip_nothing
 from laws.streams import (
@@ -298,10 +299,8 @@ def test_every_task_is_charged_and_names_make_disjoint_ones_cost_the_largest(
         assert ledger.spent()["rho"] == pytest.approx(
             0.25 if names[0] else 0.75, rel=1e-6
         )
-        assert (
-            model.guarantee_.ledger_entry
-            == "wards, release 1; wards, release 2; wards, release 3"
-        )
+        charges = tuple(Charge("wards", number) for number in (1, 2, 3))
+        assert model.guarantee_.charges == charges
 
 
 def stop(*arguments, **named):

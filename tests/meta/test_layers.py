@@ -32,7 +32,7 @@ LAYERS = [
     {"kernel.lattice"},
     {"kernel.mechanisms"},
     {"kernel"},
-    {"statement.words"},
+    {"statement.english", "statement.words"},
     {"encoders"},
     {"io", "metrics"},
     {"estimators"},

@@ -16,6 +16,8 @@ from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
+from dppl.kernel.privacy.terms import Unit
+from dppl.statement import words
 from dppl.testing import recorded
 
 
@@ -66,7 +68,7 @@ class AuditResult:
     runs: int
     seconds: float
     samples: tuple[Float, Float] = field(repr=False, compare=False)
-    unit: str | None = None
+    unit: Unit | None = None
 
     @property
     def violation(self) -> bool:
@@ -91,7 +93,7 @@ class AuditResult:
 
     def __str__(self) -> str:
         at = f" at delta = {self.delta:.3g}" if self.delta else ""
-        unit = f" for {self.unit}" if self.unit else ""
+        unit = "" if self.unit is None else f" for {words.text(self.unit)}"
         return (
             f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at}{unit} ({self.notion}); measured at least "
             f"{self.lower_bound:.4g} with confidence {self.confidence:.10g} ({self.bound} bound, runs: {self.runs}, "

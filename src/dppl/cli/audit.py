@@ -100,11 +100,13 @@ class Audit(Budget):
 
 
 def _print(result: AuditResult, adjacency: str) -> None:
+    from dppl.statement.words import text
+
     at = f" at delta = {result.delta:.3g}" if result.delta else ""
     few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
     rows = {
         "method": f"{result.method}, {adjacency}",
-        "protects": result.unit,
+        "protects": "" if result.unit is None else text(result.unit),
         "claimed": f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}",
         "measured": f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}",
         "share of the claim": f"{result.lower_bound / result.claimed:.0%}{few}",

@@ -186,9 +186,8 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             if output is not None:
                 content = evaluation.to_json().encode()
                 output.write(content)
-                entry = evaluation.guarantee.ledger_entry
-                if entry is not None:
-                    account["ledger"].saved(entry, sha256(content).hexdigest())
+                for charge in evaluation.guarantee.charges:
+                    account["ledger"].saved(charge, sha256(content).hexdigest())
         chosen = (
             None if self.max_error is None else evaluation.threshold(self.max_error)
         )
@@ -219,13 +218,13 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         from dppl.evaluation.measuring import check
         from dppl.evaluation.sources import labels_and_persons, predictor_of_source
         from dppl.io.pipeline import embed_windows
-        from dppl.kernel.privacy.guarantee import PERSON
+        from dppl.kernel.privacy.terms import Unit
 
         if self._is_class_list():
             yield self._predicted()
             return
         model = self._load()
-        if self.groups is None and model.guarantee_.unit == PERSON:
+        if self.groups is None and model.guarantee_.unit is Unit.PERSON:
             note(
                 "the model protects persons, and this evaluation records; add --groups COLUMN."
             )

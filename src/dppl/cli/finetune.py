@@ -142,7 +142,7 @@ class Finetune(NoiseBudget, Training, Persons):
         )
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         print_model(model.guarantee_, self.out, what, code)
-        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
+        if self.ledger is not None and model.guarantee_.charges:
             print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", printable(report))
 

@@ -147,9 +147,10 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
                 model.save(output)
         print_model(model.guarantee_, self.out, summary(model))
         if institutions:
-            typer.echo(f"Charged by each: {model.guarantee_.ledger_entry}.")
+            charges = "; ".join(map(str, model.guarantee_.charges))
+            typer.echo(f"Charged by each: {charges}.")
             return
-        if self.ledger is not None and model.guarantee_.ledger_entry is not None:
+        if self.ledger is not None and model.guarantee_.charges:
             print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", "what dppl check TABLE --classes FILE prints")
 

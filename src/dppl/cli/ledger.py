@@ -53,6 +53,7 @@ class Create(Budget):
     def run(self) -> None:
         """Open the account and say what it holds."""
         from dppl.kernel.privacy.ledger import Ledger, accounts
+        from dppl.kernel.privacy.terms import Unit
 
         file = self.file
         dataset = self.dataset
@@ -80,7 +81,7 @@ class Create(Budget):
         rules = _rules(account.adjacency, account.unit, account.accounting)
         typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
-        person = "--groups COLUMN " if self.unit == "person" else ""
+        person = "--groups COLUMN " if self.unit == Unit.PERSON else ""
         typer.echo(
             f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune"
         )
@@ -153,9 +154,8 @@ class Saved:
         account = Ledger(self.file, self.dataset)
         model: Any = load_model(self.model)
         digest = sha256(self.model.read_bytes()).hexdigest()
-        entries = str(model.guarantee_.ledger_entry).split("; ")
-        for entry in entries:
-            account.saved(entry, digest)
+        for charge in model.guarantee_.charges:
+            account.saved(charge, digest)
         numbers = [
             one["number"]
             for one in account.releases()
@@ -178,11 +178,8 @@ def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
     from dppl.statement.words import figures
 
     book = account.to_dict()
-    (charge,) = (
-        one
-        for one in book["releases"]
-        if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
-    )
+    *_, last = guarantee.charges  # of a stream, the one of this task
+    (charge,) = (one for one in book["releases"] if one["number"] == last.number)
     cost = ", ".join(figures(charge["cost"]))
     name = printable(book["dataset"])
     typer.echo(
@@ -205,7 +202,7 @@ def _place(file: str) -> str:
 
 def _table(releases: list[dict[str, Any]]) -> Table:
     """Return a table that fits into 80 columns, with date, cost and file; `--json` has all there is."""
-    from dppl.statement.words import IN_NO_FILE, figures
+    from dppl.statement.words import IN_NO_FILE, charged, figures
 
     rows = []
     for release in releases:
@@ -213,10 +210,12 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = IN_NO_FILE.get(release["status"], file)
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
-        what = [release["estimator"], release["mechanism"], *part]
+        what = [release["estimator"], charged(release["mechanism"]), *part]
         rows.append([release["number"], when, what, figures(release["cost"]), status])
     return table_of(("no.", "date (UTC)", "release", "cost", "file (sha256)"), rows)
 
 
 def _rules(adjacency: str, unit: str, accounting: str) -> str:
-    return f"{adjacency}{', for persons' if unit == 'person' else ''}, accounting {accounting}"
+    from dppl.kernel.privacy.terms import Unit
+
+    return f"{adjacency}{', for persons' if unit == Unit.PERSON else ''}, accounting {accounting}"

@@ -219,7 +219,7 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
         *model["facts"],
         ("classes", f"{len(classes)}: {words.listed(classes, _NAMES)}"),
         ("budget", Guarantee.from_dict(description["guarantee"]).budget),
-        ("unit", guarantee["unit"]),
+        ("unit", guarantee["protects"]),
         ("sha256", sha256),
     ]
     print_facts(facts, 11, screen, soft_wrap=False)
@@ -237,9 +237,9 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
                 _rows(guarantee["releases"]),
             )
         )
-    for heading, items in guarantee["details"]:
-        screen.print(f"\n{heading}")
-        for item in items:
+    for one in guarantee["details"]:
+        screen.print(f"\n{one['heading']}")
+        for item in one["items"]:
             screen.print(Padding.indent(f"- {printable(item)}", 2))
     for heading, rows in (
         ("public rows, by id or counted from 1", model["selected"]),

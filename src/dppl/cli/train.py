@@ -186,7 +186,7 @@ class Train(Training, Persons, Method):
         # Printed when all is done: whoever reads a pipe may go away before.
         code = " --encoder URI, as here" if is_code(self.encoder) else ""
         print_model(estimator.guarantee_, self.out, summary(estimator), code)
-        if self.ledger is not None and estimator.guarantee_.ledger_entry is not None:
+        if self.ledger is not None and estimator.guarantee_.charges:
             print_charge(self.ledger[0], account["ledger"], estimator.guarantee_)
         if (
             how == "auto"

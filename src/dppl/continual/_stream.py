@@ -23,8 +23,6 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import same_value
 from dppl.estimators.plan import (
-    A_RECORD_IN_EACH_TASK,
-    A_RECORD_IN_ONE_TASK,
     Plan,
     Setting,
     Task,
@@ -34,20 +32,20 @@ from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_budget
-from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
+from dppl.kernel.privacy.terms import (
+    Assumption,
+    Caveat,
+    Neighbours,
+    PublicInput,
+    Term,
+    Unit,
+)
 from dppl.kernel.reading import Codes
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 Tasks: TypeAlias = Literal["disjoint", "overlapping"]
-_BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
-_UNPAID = (
-    "the account of the ledger: some tasks were charged to one, and others were not"
-)
-_PRIVATE_BOUNDARIES = (
-    "boundaries of tasks that depend on private records, such as their number"
-)
 # The score of classes that no task could hold: below every other, and finite.
 NEVER = -1e300
 
@@ -56,27 +54,24 @@ NEVER = -1e300
 class Relation:
     """What the statement of a stream says of who is protected."""
 
-    unit: str
-    neighbours: str
-    assumption: str
-    not_covered: str
+    unit: Unit
+    neighbours: Term[Neighbours]
+    assumption: Term[Assumption]
+    not_covered: Term[Caveat]
 
 
 RELATIONS = {
     "disjoint": Relation(
-        unit="one record",
-        neighbours="two data sets are neighbours when one record is added to or removed from one task",
-        assumption=f"tasks are disjoint: {A_RECORD_IN_ONE_TASK}",
-        not_covered="a record or a person in several tasks, whose costs add up",
+        unit=Unit.RECORD,
+        neighbours=Term(Neighbours.RECORD_OF_A_TASK),
+        assumption=Term(Assumption.DISJOINT_TASKS),
+        not_covered=Term(Caveat.RECORD_IN_SEVERAL_TASKS),
     ),
     "overlapping": Relation(
-        unit="a person with at most one record in each task",
-        neighbours=(
-            "two data sets are neighbours when some of the tasks, one or several or all, differ by one record each, "
-            "added or removed"
-        ),
-        assumption=A_RECORD_IN_EACH_TASK,
-        not_covered="several records of one person in one task (the guarantee weakens with their number)",
+        unit=Unit.PERSON_IN_TASKS,
+        neighbours=Term(Neighbours.RECORD_OF_EACH_TASK),
+        assumption=Term(Assumption.ONCE_IN_EACH_TASK),
+        not_covered=Term(Caveat.SEVERAL_RECORDS_IN_A_TASK),
     ),
 }
 
@@ -270,15 +265,15 @@ def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee
     usual = guarantee.not_covered
     if tasks == "overlapping":
         usual = tuple(
-            item for item in usual if not item.startswith(SEVERAL_RECORDS)
+            one for one in usual if one.code is not Caveat.SEVERAL_RECORDS
         )  # except several in one task
     return replace(
         guarantee,
         unit=relation.unit,
         neighbours=relation.neighbours,
         assumptions=(*guarantee.assumptions, relation.assumption),
-        public_inputs=(*guarantee.public_inputs, _BOUNDARIES),
-        not_covered=(*usual, relation.not_covered, _PRIVATE_BOUNDARIES),
+        public_inputs=(*guarantee.public_inputs, Term(PublicInput.TASKS)),
+        not_covered=(*usual, relation.not_covered, Term(Caveat.PRIVATE_BOUNDARIES)),
     )
 
 
@@ -351,12 +346,8 @@ def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 
 def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     """Return `later`, whose costs are for so many tasks, with all else that the earlier ones say."""
-    entries = [
-        entry
-        for entry in (earlier.ledger_entry, later.ledger_entry)
-        if entry is not None
-    ]
-    unpaid = [_UNPAID] if len(entries) == 1 else []
+    partly = bool(earlier.charges) != bool(later.charges)
+    unpaid = [Term(Caveat.PARTLY_CHARGED)] * partly
     return replace(
         later,
         n_models=n_tasks,
@@ -368,7 +359,7 @@ def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
         not_covered=tuple(
             dict.fromkeys([*earlier.not_covered, *later.not_covered, *unpaid])
         ),
-        ledger_entry="; ".join(entries) or None,
+        charges=(*earlier.charges, *later.charges),
         software={
             name: " and ".join(
                 dict.fromkeys(

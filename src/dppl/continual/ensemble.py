@@ -16,6 +16,7 @@ from dppl.estimators.parameters import LatticeParameter, parameters
 from dppl.estimators.plan import Setting, Task
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.prototypes import LinearProbe, SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
 
@@ -133,7 +134,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         declared = self._new_head().measurements(setting)
         return {
             name: replace(
-                one, statistic=f"{one.statistic or one.query.statistic}, of one task"
+                one,
+                statistic=Term(
+                    Statistic.OF_ONE_TASK, of=one.statistic or one.query.statistic
+                ),
             )
             for name, one in declared.items()
         }

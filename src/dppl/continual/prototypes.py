@@ -14,6 +14,7 @@ from dppl.errors import ParameterError
 from dppl.estimators.parameters import Count, LatticeParameter, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
+from dppl.kernel.privacy.terms import Caveat, Statistic, Term
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.streams import CorrelatedClassSums, opened
 from dppl.kernel.streams import (
@@ -23,10 +24,6 @@ from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_direc
 
 Rule: TypeAlias = Literal["weighted", "sum"]
 Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
-_STATE = (
-    "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
-    "the stream ends, and that the stream never goes on twice, from copies of it"
-)
 
 
 @parameters
@@ -167,26 +164,20 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums of one task, or of the row of a matrix for all tasks."""
         n_classes = setting.n_classes
-        dim = setting.lattice.dim
         if self.noise == "independent":
-            statistic = f"class sums of lattice rows of one task ({n_classes} x {dim})"
-            return {
-                "sums": Measurement(
-                    ClassSums(setting.lattice, n_classes), statistic=statistic
-                )
-            }
-        weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
-        statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
+            sums = ClassSums(setting.lattice, n_classes)
+            of_task = Term(Statistic.OF_ONE_TASK, of=sums.statistic)
+            return {"sums": Measurement(sums, statistic=of_task)}
         most = int(self.max_tasks or 0)
         rows = CorrelatedClassSums(
             setting.lattice, n_classes, self.noise, most, setting.task.number
         )
-        return {"sums": Measurement(rows, statistic=statistic)}
+        return {"sums": Measurement(rows)}
 
     @property
-    def not_covered(self) -> tuple[str, ...]:  # type: ignore[override]
+    def not_covered(self) -> tuple[Term[Caveat], ...]:  # type: ignore[override]
         """The private state of correlated noise."""
-        return () if self.noise == "independent" else (_STATE,)
+        return () if self.noise == "independent" else (Term(Caveat.STREAM_STATE),)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to the sums of earlier ones."""

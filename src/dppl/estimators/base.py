@@ -37,12 +37,8 @@ from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import (
-    A_CHANGED_RECORD,
-    ADJACENCIES,
-    ALWAYS_UNCOVERED,
-    FORM_OF_FILES,
-)
+from dppl.kernel.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.kernel.privacy.terms import Caveat, Neighbours, PublicInput, Term, own_words
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import SeveralLabels, UnknownLabels
 from dppl.kernel.records import private_data
@@ -51,18 +47,13 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 _MEAN_ROWS = 4096
-_SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 _PUBLIC_INPUTS = (
-    "the list of classes",
-    "the encoder",
-    "the number of features",
-    FORM_OF_FILES,
-    "all parameters",
+    Term(PublicInput.CLASSES),
+    Term(PublicInput.ENCODER),
+    Term(PublicInput.N_FEATURES),
+    Term(PublicInput.FORM_OF_FILES),
+    Term(PublicInput.PARAMETERS),
 )
-_UNKNOWN_LABEL = (
-    "whether the fit stopped at a label outside the class list (unknown_labels='error')"
-)
-_EXAMPLES = "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 
 
 @parameters
@@ -114,8 +105,8 @@ class EmbeddingClassifier(ReleasedClassifier):
     whole_persons: ClassVar[bool] = False
     # Whether a record may have several labels, or none.
     several_labels: ClassVar[bool] = False
-    # What else the guarantee does not cover.
-    not_covered: ClassVar[tuple[str, ...]] = ()
+    # What else the guarantee does not cover: terms, or the words of an own method.
+    not_covered: ClassVar[tuple[Term[Caveat] | str, ...]] = ()
 
     def fit(
         self,
@@ -340,23 +331,23 @@ class EmbeddingClassifier(ReleasedClassifier):
         guarantee = Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
-            neighbours=_SAME_CLASS if within else None,
+            neighbours=(Term(Neighbours.RECORD_REPLACED_IN_CLASS) if within else None),
             releases=tuple(
                 one.release for one in paid.values() if one.release is not None
             ),
             public_inputs=(
                 *_PUBLIC_INPUTS,
-                *["the public rows"] * (read and public.rows is not None),
-                *[_EXAMPLES] * (public.examples is not None),
-                *["the number of records"] * replaces,
-                *["the number of records in each class"] * within,
+                *[Term(PublicInput.PUBLIC_ROWS)] * (read and public.rows is not None),
+                *[Term(PublicInput.EXAMPLES)] * (public.examples is not None),
+                *[Term(PublicInput.N_RECORDS)] * replaces,
+                *[Term(PublicInput.CLASS_SIZES)] * within,
             ),
             not_covered=(
                 *ALWAYS_UNCOVERED,
-                *[A_CHANGED_RECORD] * (not replaces),
-                *[_UNKNOWN_LABEL] * (self.unknown_labels == "error"),
-                *["a changed label, since class sizes are public"] * within,
-                *self.not_covered,
+                *[Term(Caveat.CHANGED_RECORD)] * (not replaces),
+                *[Term(Caveat.UNKNOWN_LABEL_STOP)] * (self.unknown_labels == "error"),
+                *[Term(Caveat.CHANGED_LABEL)] * within,
+                *(own_words(Caveat, one) for one in self.not_covered),
             ),
             fit_for_release=fit_for_release(self.random_state),
         )

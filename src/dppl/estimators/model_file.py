@@ -32,7 +32,7 @@ from dppl.kernel.privacy.budgets import budget_from_dict
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
 
-FORMAT = 4  # a file of format 2 may name an earlier rotation by its seed; 3 is used by `dppl.finetune.model_file`
+FORMAT = 5  # 6 is used by `dppl.finetune.model_file`
 KEY = "dppl"
 FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a separate place, are needed by `fit` only, or would undo the

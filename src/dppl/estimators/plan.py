@@ -13,44 +13,33 @@ from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated, Measurement
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.guarantee import (
-    A_CHANGED_RECORD,
-    A_STRICT_STOP,
-    OTHER_RELEASES,
-    PERSON,
-    RECORD,
-    SEVERAL_RECORDS,
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import (
+    ABOUT_SEVERAL_RECORDS,
+    Assumption,
+    Caveat,
+    Neighbours,
+    PublicInput,
+    Term,
+    Unit,
+    own_words,
 )
 from dppl.kernel.reading import Codes
 
-_COLUMNS = "the names of columns that the model keeps, as they were typed"
-ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
-_NEIGHBOURS = "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
-_PUBLIC = "the number of classes that a person counts in"
-_ONE_ID = "each person has one id"
-_NOT_COVERED = (
-    "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
-    "a changed record of a person, which counts as one person removed and one added",
-    "other releases from records of the same persons, here or in other data sets, whose costs add up",
-    "whether the fit stopped at an id that cannot be compared by value",
+# What a guarantee for records says and one for persons does not.
+_OF_RECORDS = ABOUT_SEVERAL_RECORDS | {Caveat.CHANGED_RECORD, Caveat.OTHER_RELEASES}
+_OF_PERSONS = (
+    Term(Caveat.WRONG_IDS),
+    Term(Caveat.CHANGED_RECORD_OF_A_PERSON),
+    Term(Caveat.OTHER_RELEASES_OF_PERSONS),
+    Term(Caveat.ID_STOP),
 )
-_WHO_TOOK_PART = "the names of the institutions, and what they state of their tables"
-_OWN_NOISE = (
-    "the computer of an institution, which alone protects its records, ran dppl unchanged; neither the coordinator nor "
-    "other institutions need to be trusted"
-)
-_AT_SEVERAL = (
-    "a person with records at several institutions, for whom squares of mu add up"
-)
-_WHO_AND_WHEN = "which institutions took part, and when each of them answered"
-_RECORDS = "number of records"
-_PERSONS = "number of persons"
-# What disjoint tasks of a stream rest on, and tasks that may overlap, unless there are
-# ids of persons.
-A_RECORD_IN_ONE_TASK = "a record is in one task"
-_A_PERSON_IN_ONE_TASK = "a person is in one task, with all records"
-A_RECORD_IN_EACH_TASK = "a person, or a record, is in a task at most once"
+# What an assumption of records becomes where there are ids of persons; None where it
+# is not needed.
+_FOR_PERSONS = {
+    Assumption.ONCE_IN_EACH_TASK: None,
+    Assumption.DISJOINT_TASKS: Term(Assumption.DISJOINT_TASKS_OF_PERSONS),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,24 +106,30 @@ class Plan:
             most = self.parameters.get("max_classes_per_person")
             guarantee = of_persons(guarantee, most, whole=self.whole_persons)
         if columns_of(X):
+            columns = Term(PublicInput.COLUMNS)
             guarantee = replace(
-                guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS)
+                guarantee, public_inputs=(*guarantee.public_inputs, columns)
             )
         if depends_on_company(X):
             guarantee = replace(
-                guarantee, not_covered=(ROWS_MIX, *guarantee.not_covered)
+                guarantee, not_covered=(Term(Caveat.ROWS_MIX), *guarantee.not_covered)
             )
         if not guarantee.releases:  # no record is read
             return guarantee
         assumption = getattr(getattr(X, "engine", None), "assumption", None)
         if assumption is not None:
+            # The term of dppl's own engine, whose file lies below the kernel.
+            assumed = (
+                Term(Assumption.CLUSTER)
+                if assumption == Assumption.CLUSTER
+                else own_words(Assumption, assumption)
+            )
             guarantee = replace(
-                guarantee, assumptions=(*guarantee.assumptions, assumption)
+                guarantee, assumptions=(*guarantee.assumptions, assumed)
             )
         if self.parameters["unknown_labels"] == "strict":
-            guarantee = replace(
-                guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP)
-            )
+            stop = Term(Caveat.STRICT_STOP)
+            guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, stop))
         return guarantee
 
 
@@ -189,57 +184,54 @@ def of_persons(
             "would be public.",
             parameter="groups",
         )
+    most = int(max_classes or 1)
     if whole:
-        classes = "all" if max_classes is None else str(max_classes)
-        rows = "as much as one record, whatever their number"
+        neighbours = Term(Neighbours.WHOLE_PERSON)
+    elif most == 1:
+        neighbours = Term(Neighbours.PERSON_IN_A_CLASS)
     else:
-        classes = str(max_classes or 1)
-        rows = "as one record, of one class"
-        if classes != "1":
-            rows = f"as at most {classes} records, each of another class"
+        neighbours = Term(Neighbours.PERSON_IN_CLASSES, max_classes=most)
     if (
-        guarantee.unit != RECORD
+        guarantee.unit is not Unit.RECORD
     ):  # of tasks that may overlap: what they cost a person adds up
-        rows += ", in each task"
-    # Each person is one row wherever rows are counted: only sums of single classes take
-    # several of a person.
-    releases = [
-        replace(one, statistic=one.statistic.replace(_RECORDS, _PERSONS, 1))
-        for one in guarantee.releases
-    ]
-    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
-    others = [text for text in guarantee.not_covered if not text.startswith(of_records)]
-    assumed = [one for one in guarantee.assumptions if one != A_RECORD_IN_EACH_TASK]
-    assumed = [
-        one.replace(A_RECORD_IN_ONE_TASK, _A_PERSON_IN_ONE_TASK) for one in assumed
-    ]
+        neighbours = Term(Neighbours.IN_EACH_TASK, of=neighbours)
+    classes = Term(PublicInput.ALL_CLASSES_OF_A_PERSON)
+    if not whole or max_classes is not None:
+        classes = Term(PublicInput.CLASSES_OF_A_PERSON, max_classes=most)
+    assumed = [_FOR_PERSONS.get(one.code, one) for one in guarantee.assumptions]
+    others = [one for one in guarantee.not_covered if one.code not in _OF_RECORDS]
     return replace(
         guarantee,
-        unit=PERSON,
-        releases=tuple(releases),
-        neighbours=_NEIGHBOURS + rows,
-        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
-        assumptions=(*assumed, _ONE_ID),
-        not_covered=(*others, *_NOT_COVERED),
+        unit=Unit.PERSON,
+        neighbours=neighbours,
+        public_inputs=(*guarantee.public_inputs, classes),
+        assumptions=(
+            *(one for one in assumed if one is not None),
+            Term(Assumption.ONE_ID),
+        ),
+        not_covered=(*others, *_OF_PERSONS),
     )
 
 
 def of_holders(
-    guarantee: Guarantee, names: tuple[str, ...], entries: tuple[str, ...] = ()
+    guarantee: Guarantee, names: tuple[str, ...], charges: tuple[Charge, ...] = ()
 ) -> Guarantee:
     """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
     mu = guarantee.mu
     # Each costs mu at most, so k of them cost the square root of k times mu.
-    at_all = (
-        ""
-        if mu is None
-        else f", to at most mu = {rounded_up(math.sqrt(len(names)) * mu, 3)}"
-    )
+    at_several = Term(Caveat.PERSON_AT_SEVERAL_HOLDERS)
+    if mu is not None:
+        at_all = math.sqrt(len(names)) * mu
+        at_several = Term(Caveat.PERSON_AT_ALL_HOLDERS, mu=at_all)
     return replace(
         guarantee,
         holders=names,
-        ledger_entry="; ".join(entries) or None,
-        public_inputs=(*guarantee.public_inputs, _WHO_TOOK_PART),
-        assumptions=(*guarantee.assumptions, _OWN_NOISE),
-        not_covered=(*guarantee.not_covered, f"{_AT_SEVERAL}{at_all}", _WHO_AND_WHEN),
+        charges=charges,
+        public_inputs=(*guarantee.public_inputs, Term(PublicInput.HOLDERS)),
+        assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
+        not_covered=(
+            *guarantee.not_covered,
+            at_several,
+            Term(Caveat.PARTICIPATION),
+        ),
     )

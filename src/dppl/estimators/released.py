@@ -101,10 +101,9 @@ class Reported:
         try:
             write_atomically(path, content, overwrite=overwrite)
         except OSError as error:
-            if self.guarantee_.ledger_entry is not None:
-                error.add_note(
-                    f"The ledger keeps the charge: {self.guarantee_.ledger_entry}."
-                )
+            if self.guarantee_.charges:
+                kept = "; ".join(map(str, self.guarantee_.charges))
+                error.add_note(f"The ledger keeps the charge: {kept}.")
             raise
         if (paid_by := getattr(self, "_paid_by", None)) is not None:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -33,7 +32,15 @@ from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE, Adjacency
+from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.kernel.privacy.terms import (
+    Caveat,
+    Mechanism,
+    Norm,
+    PublicInput,
+    Statistic,
+    Term,
+)
 from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
 
@@ -41,8 +48,6 @@ if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
-# What a statement says of the candidates, their number and how they were scored.
-_COUNTED = re.compile(r"best of (\d+) candidates of \w+ in held-out (\w+)")
 _FIXED = (
     "budget",
     "classes",
@@ -316,10 +321,15 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         share = probability(self.validation_share)
         noise = scoring.mechanism
         release = Release(
-            mechanism="repeat-and-select mechanism (a geometric number of runs)",
-            statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} in held-out {self.scoring}",
+            mechanism=Term(Mechanism.REPEAT_AND_SELECT),
+            statistic=Term(
+                Statistic.BEST_CANDIDATE,
+                n_candidates=len(inner),
+                estimator=type(self.estimator).__name__,
+                scoring=self.scoring,
+            ),
             sensitivity=float(noise.squared_sensitivity) ** 0.5,
-            norm="L2",
+            norm=Norm.L2,
             parameters={
                 "noise_std_of_score": noise.noise_std,
                 "validation_share": share,
@@ -327,19 +337,21 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
         # Any candidate may be released, so the promise is what all of them make.
-        public = dict.fromkeys(text for one in inner for text in one.public_inputs)
+        public = dict.fromkeys(item for one in inner for item in one.public_inputs)
         uncovered = dict.fromkeys(
-            text for one in inner for text in one.not_covered if text != TUNED_ELSEWHERE
+            item
+            for one in inner
+            for item in one.not_covered
+            if item.code is not Caveat.TUNED_ELSEWHERE
         )
         return replace(
             inner[0],
             budget=budget,
             releases=(release,),
-            public_inputs=(*public, "the candidates of the search"),
+            public_inputs=(*public, Term(PublicInput.CANDIDATES)),
             not_covered=(
-                "choices by private data other than this search",
-                "the number of runs of the search, which its running time tells, and so do the times of files written "
-                "after it (the model, the ledger)",
+                Term(Caveat.CHOICES_BEYOND_SEARCH),
+                Term(Caveat.NUMBER_OF_RUNS),
                 *uncovered,
             ),
             exact=all(one.exact for one in inner),
@@ -351,14 +363,14 @@ def promised_again(
 ) -> Guarantee:
     """Return what the search promises whose release a statement holds, and that released a model like `best`."""
     budget = checked_budget(best.budget)
-    counted = _COUNTED.fullmatch(stated["statistic"])
-    if not isinstance(budget, ApproxDP) or counted is None:
+    best_of = Term.from_dict(Statistic, stated["statistic"])
+    if not isinstance(budget, ApproxDP) or best_of.code is not Statistic.BEST_CANDIDATE:
         raise ParameterError(
-            "the statement is of a search, and has none of its budgets or words."
+            "the statement is of a search, and has none of its budgets or candidates."
         )
     share = stated["parameters"]["validation_share"]
     runs = int(stated["cost"]["mean_runs"])
-    scoring: Any = counted[2]
+    scoring: Any = best_of["scoring"]
     search = PrivateSearch(
         best, {}, mean_runs=runs, validation_share=share, scoring=scoring
     )
@@ -369,4 +381,4 @@ def promised_again(
         clone(best).set_params(budget=ZCDP(rho)).plan(n_features), whole_persons=False
     )
     inner = plan.guarantee_on(np.empty((0, n_features)), groups)
-    return search._guarantee([inner] * int(counted[1]), budget, rho, score)
+    return search._guarantee([inner] * best_of["n_candidates"], budget, rho, score)

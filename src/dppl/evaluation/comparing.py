@@ -23,7 +23,7 @@ from dppl.kernel.outcomes import Disagreements, MostHits, Outcomes, Rivals, Sign
 from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import as_labels, check_kind
 from dppl.statement import words
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # Shares of mu².
 _SIGNED = 80
 _OTHERS = 20
-_CHOSEN = "how good the chosen model is: on the records of the choice it looks better than it is, so evaluate it on others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class Comparison(Written):
         return {"better": self.better} | Written.to_dict(self)
 
     def __str__(self) -> str:
-        counted = "persons" if self.unit == PERSON else "records"
+        counted = "persons" if self.unit == Unit.PERSON else "records"
         verdict = (
             "cannot tell which is better"
             if self.better is None
@@ -281,9 +280,8 @@ def choose(
         partition,
         random_state,
     )
-    guarantee = replace(
-        asked.guarantee, not_covered=(*asked.guarantee.not_covered, _CHOSEN)
-    )
+    not_covered = (*asked.guarantee.not_covered, Term(Caveat.CHOSEN_MODEL))
+    guarantee = replace(asked.guarantee, not_covered=not_covered)
     return Choice(
         position=int(asked.answers["best"][0]),
         n_models=len(models),

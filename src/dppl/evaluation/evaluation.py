@@ -15,10 +15,10 @@ from dppl.evaluation import intervals
 from dppl.kernel.outcomes import CONFIDENCES
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Unit
 from dppl.statement import words
 
-FORMAT = 1
+FORMAT = 2
 CANNOT_TELL = "cannot tell"
 _CLASSES_SHOWN = 20
 _REMEMBER = "what you choose by these numbers looks better on these records than it is; measure it on others."
@@ -356,7 +356,7 @@ class Evaluation(Written):
     @property
     def counted(self) -> str:
         """What the numbers count: records or persons."""
-        return "persons" if self.unit == PERSON else "records"
+        return "persons" if self.unit == Unit.PERSON else "records"
 
     def threshold(self, max_error: float = 0.05) -> Abstention:
         """Return the least confidence at which at most `max_error` of the answers are wrong; it costs nothing more.

@@ -17,7 +17,7 @@ from dppl import _validate
 from dppl._types import Flags, Float
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import charge, charged
-from dppl.estimators.plan import ROWS_MIX, of_persons
+from dppl.estimators.plan import of_persons
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import (
     Abstention,
@@ -59,13 +59,8 @@ from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_mu
-from dppl.kernel.privacy.guarantee import (
-    A_CHANGED_RECORD,
-    A_STRICT_STOP,
-    ALWAYS_UNCOVERED,
-    ASSUMPTIONS,
-    PERSON,
-)
+from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, Charge
+from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import are_known, refuse_unusable_records
 
@@ -94,12 +89,12 @@ _WHOLE = 15
 _LABELS = 85
 _MOST_CONFUSED = 100
 
-_PUBLIC_INPUTS = ("the list of classes", "the model and its encoder", "all parameters")
-NOT_COVERED = (
-    "choices made from these numbers: what is chosen by them is reported from other records",
-    "what the model itself tells of its training records, and records that are also among these",
+_PUBLIC_INPUTS = (
+    Term(PublicInput.CLASSES),
+    Term(PublicInput.MODEL),
+    Term(PublicInput.PARAMETERS),
 )
-_CHOSEN_BY = "how good a model is that was chosen by these records ({}): on them it looks better than it is"
+NOT_COVERED = (Term(Caveat.CHOSEN_BY_NUMBERS), Term(Caveat.RECORDS_OF_TRAINING))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +116,7 @@ class Known:
         bool  # whether the ledger shows that the model was trained on another part
     )
     choices: list[
-        str
+        Charge
     ]  # releases in the ledger that chose among models by these records
 
     @classmethod
@@ -138,19 +133,19 @@ class Known:
             sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
         )
         promised = getattr(model, "guarantee_", None)
-        named = (getattr(promised, "ledger_entry", None) or "").split("; ")
+        named = getattr(promised, "charges", ())
         is_disjoint = False
         choices = []
         # What is no ledger is refused when it is charged.
         for release in getattr(ledger, "releases", list)():
-            name = f"{getattr(ledger, 'dataset', '')}, release {release['number']}"
+            charge = Charge(getattr(ledger, "dataset", ""), release["number"])
             kind = release["estimator"]
             is_file = release["model_sha256"] == digest is not None
             if partition is not None and release["partition"] not in (None, partition):
                 is_disjoint |= is_file
             elif kind in ("comparison", "choice"):
-                choices.append(name)
-            elif is_file or (name in named and kind != "evaluation"):
+                choices.append(charge)
+            elif is_file or (charge in named and kind != "evaluation"):
                 rule = "must name a part that the model was not trained on; the ledger says that it was"
                 raise ParameterError(
                     f"{rule}. Nothing was charged.", parameter="partition"
@@ -293,9 +288,8 @@ def evaluate(
 
     held = None
     if unknown_labels == "strict":
-        guarantee = replace(
-            guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP)
-        )
+        stop = Term(Caveat.STRICT_STOP)
+        guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, stop))
         held = read()
         used = are_known(
             labels, predictor.classes, None if several is None else several.labels
@@ -477,10 +471,10 @@ def guarantee_of(
     predictors: Sequence[Predictor],
     persons: bool,
     random_state: int | None,
-    choices: Sequence[str],
+    choices: Sequence[Charge],
 ) -> Guarantee:
     """Return what a release of outcomes guarantees, from public values alone."""
-    mixed = [ROWS_MIX] * any(one.mixes for one in predictors)
+    mixed = [Term(Caveat.ROWS_MIX)] * any(one.mixes for one in predictors)
     guarantee = Guarantee(
         budget=budget,
         adjacency=ADD_REMOVE,
@@ -489,14 +483,21 @@ def guarantee_of(
         not_covered=(
             *mixed,
             *ALWAYS_UNCOVERED,
-            A_CHANGED_RECORD,
+            Term(Caveat.CHANGED_RECORD),
             *NOT_COVERED,
-            *map(_CHOSEN_BY.format, choices),
+            *(
+                Term(
+                    Caveat.CHOSEN_BY_THESE_RECORDS,
+                    dataset=one.dataset,
+                    number=one.number,
+                )
+                for one in choices
+            ),
         ),
         fit_for_release=fit_for_release(random_state),
         assumptions=(
             *dict.fromkeys(one.assumption for one in predictors),
-            *ASSUMPTIONS[1:],
+            Term(Assumption.PUBLIC_MADE_APART),
         ),
         n_models=0,
     )
@@ -509,7 +510,8 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
     if not isinstance(promised, Guarantee):
         return None
     by_model, here = (
-        "persons" if one.unit == PERSON else "records" for one in (promised, guarantee)
+        "persons" if one.unit is Unit.PERSON else "records"
+        for one in (promised, guarantee)
     )
     if by_model != here:
         return Together(

@@ -34,6 +34,7 @@ from dppl.kernel.lattice import RowSource, iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.outcomes import Guesses
 from dppl.kernel.persons import checked_ids
+from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.reading import (
     SeveralLabels,
     as_labels,
@@ -54,12 +55,11 @@ _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
 _PUBLIC_ROWS = 4
 MAX_LABELS = 5  # of a classifier of several labels that names no number
-_ALONE = "each prediction is a function of its record alone"
-EXACT = f"{_ALONE}: its scores are sums of whole numbers, which computers add without rounding"
-ONE_BY_ONE = f"{_ALONE}: records are predicted one at a time"
-FRESH = f"{ONE_BY_ONE}, each by a fresh copy of the model; that nothing outside of the copy remembers a record is assumed"
-SEEN = f"{FRESH}, and no violation was seen on public rows"
-GIVEN = f"{_ALONE}, as whoever made the table of predictions has to know"
+EXACT = Term(Assumption.PREDICTED_EXACTLY)
+ONE_BY_ONE = Term(Assumption.PREDICTED_ONE_BY_ONE)
+FRESH = Term(Assumption.PREDICTED_BY_COPIES)
+SEEN = Term(Assumption.PREDICTED_BY_TRIED_COPIES)
+GIVEN = Term(Assumption.PREDICTED_ELSEWHERE)
 
 
 class Predicts(Protocol):
@@ -148,7 +148,7 @@ class Predictor:
     classes: Array  # shape (n_classes,)
     n: int  # how many records; private
     probabilities: bool  # whether it says them
-    assumption: str
+    assumption: Term[Assumption]
     guesses: Callable[[], Iterator[Guesses]]  # reads the records
     mixes: bool = False  # whether embeddings may depend on others by rounding
     several: Several | None = None  # how records have several labels, if they have
@@ -431,7 +431,7 @@ def _length(rows: Any) -> int:
 
 def _assumed_of(
     model: Any, ask: Ask, shape: tuple[int, ...] | None, kind: Any, miss: Guesses
-) -> str:
+) -> Term[Assumption]:
     """Return what is assumed of a classifier that is asked about one record at a time.
 
     One that cannot be copied is refused, and so is one that says something else of a

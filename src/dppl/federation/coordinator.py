@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._metadata import ENCODER, NOT_COVERED
 from dppl.errors import EngineError, ParameterError
-from dppl.estimators.plan import ROWS_MIX, Plan, of_holders
+from dppl.estimators.plan import Plan, of_holders
 from dppl.federation.journal import Journal
 from dppl.federation.plan import (
     Message,
@@ -37,6 +37,8 @@ from dppl.federation.plan import (
 )
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import SeveralLabels
 
@@ -154,13 +156,13 @@ class Federation:
         first = self.described[self.names[0]]
         self.n_features = int(first["n_features"])
         self.unit = str(first["unit"])
-        self.ids: tuple[()] | None = () if self.unit == "person" else None
+        self.ids: tuple[()] | None = () if self.unit == Unit.PERSON else None
         self.metadata = (
             {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
         )
         # What one table does not promise, the model of all does not.
         if any(one.get("rows_mix") is not False for one in self.described.values()):
-            self.metadata[NOT_COVERED] = ROWS_MIX
+            self.metadata[NOT_COVERED] = Caveat.ROWS_MIX
         self.shape = (
             None,
             self.n_features,
@@ -350,9 +352,8 @@ class _Accounts:
                     one.fields.get("fit_for_release") is True
                     for one in checked.values()
                 ),
-                "entries": [
-                    f"{name}: {str(one.fields.get('entry'))[:300]}"
-                    for name, one in begun.items()
+                "charges": [
+                    _charge(name, one.fields).to_dict() for name, one in begun.items()
                 ],
             }
             agreed = json.dumps(known).encode()
@@ -368,7 +369,7 @@ class _Accounts:
             identity(content),
             plan.measurements,
             made_up,
-            known["entries"],
+            tuple(map(Charge.from_dict, known["charges"])),
             known["fit_for_release"],
         )
 
@@ -396,7 +397,7 @@ class Answers:
     plan: str  # its hash
     paid: Mapping[str, Calibrated]
     made_up: Any  # a record, whose answers have the shape of every answer
-    entries: list[str]  # where each charged the plan
+    charges: tuple[Charge, ...]  # where each charged the plan
     fit_for_release: bool  # whether all draw noise from their operating systems
     left: dict[str, int] = field(
         default_factory=dict
@@ -414,12 +415,12 @@ class Answers:
         return tuple(one for one in self.federation.names if one not in self.left)
 
     def __str__(self) -> str:
-        return "; ".join(self.entries)
+        return "; ".join(map(str, self.charges))
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return what is guaranteed at each institution, and where it was charged."""
         guarantee = replace(guarantee, fit_for_release=self.fit_for_release)
-        return of_holders(guarantee, self.federation.names, tuple(self.entries))
+        return of_holders(guarantee, self.federation.names, self.charges)
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee with a note on who left."""
@@ -522,3 +523,17 @@ def _reply(one: str, content: bytes | None, kind: str) -> Message:
     if message.kind != kind or (kind != "answer" and message.fields.get("name") != one):
         raise Refusal("it answers something else.")
     return message
+
+
+def _charge(holder: str, fields: Mapping[str, Any]) -> Charge:
+    """Return where an institution charged the plan; it may have told anything."""
+    try:
+        return Charge.from_dict(
+            {
+                "dataset": fields["dataset"][:300],
+                "number": fields["number"],
+                "holder": holder,
+            }
+        )
+    except (KeyError, TypeError):
+        raise Refusal(f"{holder} does not tell where it charged the plan.") from None

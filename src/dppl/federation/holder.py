@@ -52,6 +52,7 @@ from dppl.kernel.privacy import Budget, Ledger
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.privacy.ledger import LedgerEntry, check_name
+from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.reading import SeveralLabels
 from dppl.kernel.records import private_data
 
@@ -133,7 +134,7 @@ class Holder:
         check_name("name", name)
         _validate.positive_integer(at_most=at_most)
         if ledger.adjacency != "add-remove" or ledger.unit != (
-            "record" if groups is None else "person"
+            Unit.RECORD if groups is None else Unit.PERSON
         ):
             raise ParameterError(
                 "must be kept under add-remove, for persons if there are groups and else for records.",
@@ -201,7 +202,7 @@ class Holder:
         agreement = self._checked(plan)
         if message.kind == "begin":
             paid = self._begun(agreement, plan)
-            told = {"entry": str(paid.entry)}
+            told = {"dataset": paid.entry.dataset, "number": paid.entry.number}
             return Message(
                 "begun", {"name": self.name, "plan": agreement.id, **told}, {}
             ).to_bytes()

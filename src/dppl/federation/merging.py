@@ -101,18 +101,18 @@ def merge(
         stated, key=lambda one: one.mu or 0.0
     )  # where one has no mu, all releases are equal
     entries = tuple(
-        f"{name}: {one.guarantee_.ledger_entry}"
+        replace(charge, holder=name)
         for name, one in read.items()
-        if one.guarantee_.ledger_entry
+        for charge in one.guarantee_.charges
     )
     # What one statement takes as public, or does not cover, the merged one does not
     # promise either.
-    texts = ("public_inputs", "not_covered", "assumptions")
+    lists = ("public_inputs", "not_covered", "assumptions")
     of_all: Any = {
         name: tuple(
-            dict.fromkeys(text for one in stated for text in getattr(one, name))
+            dict.fromkeys(item for one in stated for item in getattr(one, name))
         )
-        for name in texts
+        for name in lists
     }
     of_all |= {
         name: all(getattr(one, name) for one in stated)
@@ -137,12 +137,7 @@ def _check_that_no_two_are_of_one_data_set(
         )
     by_name: dict[str, str] = {}
     for name, one in models.items():
-        # Of a charge the statement has the name of the data set and a number, "wards,
-        # release 3".
-        entry = one.guarantee_.ledger_entry or ""
-        for data_set in {
-            paid.rpartition(", release ")[0] for paid in entry.split("; ") if paid
-        }:
+        for data_set in {charge.dataset for charge in one.guarantee_.charges}:
             other = by_name.setdefault(data_set, name)
             if other != name and not distinct:
                 raise ParameterError(

@@ -24,12 +24,13 @@ from dppl.kernel.measure import Calibrated, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import software_versions
+from dppl.kernel.privacy.terms import PublicInput, Statistic, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import SeveralLabels
 from dppl.kernel.records import private_data
 
 KEY = "dppl_federation"
-FORMAT = 1
+FORMAT = 2
 # Queries whose noisy answers add up: all that are sums. A selection is none.
 QUERIES = {
     kind.__name__: kind
@@ -138,7 +139,7 @@ class Agreement:
     several_labels: bool
     whole_persons: bool
     max_classes_per_person: int | None
-    unit: str  # "record" or "person"
+    unit: Unit
     holders: tuple[str, ...]
     public: frozenset[str]  # hashes of public inputs
     budget: Budget
@@ -152,11 +153,11 @@ class Agreement:
             releases=tuple(
                 one.release for one in self.paid.values() if one.release is not None
             ),
-            public_inputs=("the plan",),
+            public_inputs=(Term(PublicInput.PLAN),),
             not_covered=(),
             fit_for_release=fit_for_release,
         )
-        if self.unit == "record":
+        if self.unit is Unit.RECORD:
             return guarantee
         return of_persons(
             guarantee, self.max_classes_per_person, whole=self.whole_persons
@@ -200,7 +201,9 @@ class Agreement:
                 ),
                 one["percent"],
                 one["times"],
-                one["statistic"],
+                None
+                if one["statistic"] is None
+                else Term.from_dict(Statistic, one["statistic"]),
             )
             for one in given["measurements"]
         }
@@ -217,10 +220,11 @@ class Agreement:
             raise Refusal("a measurement is not of rows of the stated width.")
         # The records of a person become one row, and their label sets do not: these
         # must enter with shares.
-        if several and not whole and given["unit"] == "person":
+        unit = Unit(given["unit"])
+        if several and not whole and unit is Unit.PERSON:
             raise Refusal("persons whose records have several labels enter as a whole.")
         if most is not None and (
-            type(most) is not int or most < 1 or given["unit"] != "person"
+            type(most) is not int or most < 1 or unit is not Unit.PERSON
         ):
             raise Refusal(
                 "max_classes_per_person is a positive integer, and for persons."
@@ -243,7 +247,7 @@ class Agreement:
             several,
             whole,
             most,
-            given["unit"],
+            unit,
             tuple(given["holders"]),
             frozenset(given["public"].values()),
             budget,
@@ -282,7 +286,8 @@ def plan_bytes(
             field.name: getattr(one.query, field.name) for field in fields(one.query)
         }
         plain, arrays = packed(values)
-        how = {"percent": one.percent, "times": one.times, "statistic": one.statistic}
+        named = None if one.statistic is None else one.statistic.to_dict()
+        how = {"percent": one.percent, "times": one.times, "statistic": named}
         measurements.append({"name": name, "query": kind, "values": plain, **how})
         tensors |= {f"{name}.{of}": array for of, array in arrays.items()}
     given = {

@@ -35,6 +35,7 @@ from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
 from dppl.kernel.persons import are_missing, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget, GaussianDP
 from dppl.kernel.privacy.accounting import root_below
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
@@ -163,7 +164,7 @@ class NetworkGradients(OwnAnswer):
         self._try(shape)
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """The sum, with the number of weights."""
         return statistic_of(self.size)
 

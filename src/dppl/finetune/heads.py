@@ -13,6 +13,7 @@ from dppl.estimators.plan import seed_of
 from dppl.finetune.selection import Selection
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import Cost, split, total_mu
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
 
 # Percent of mu² for the first head, the training and the last head.
@@ -55,12 +56,14 @@ def releases_of(
     before = list[Release]()
     after = list[Release]()
     for model, releases, when in zip(
-        heads, (before, after), ("before", "after"), strict=False
+        heads,
+        (before, after),
+        (Statistic.BEFORE_TRAINING, Statistic.AFTER_TRAINING),
+        strict=False,
     ):
         planned = model.plan(width).guarantee.releases
         releases += [
-            replace(one, statistic=f"{one.statistic}, {when} the training")
-            for one in planned
+            replace(one, statistic=Term(when, of=one.statistic)) for one in planned
         ]
     costs = [Cost.from_dict(one.cost) for one in (*before, *after)]
     return before, after, total_mu(costs) if costs else 0.0

@@ -20,14 +20,13 @@ from dppl.errors import ModelFileError, ParameterError
 from dppl.finetune.selection import weights_of
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Statistic, Term, Unit
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
 
-# The statement is as in other models of this format.
-_FORMAT = 3
+_FORMAT = 6  # 5 is used by `dppl.estimators.model_file`
 _KEY = "dppl_finetune"
 # What decides which weights are trained and how records are taken, and the recipe; all
 # public.
@@ -55,7 +54,6 @@ _RECIPE = (
     ),
     *("default_head", "keep_filters", "block", "precision"),
 )
-_TRAINED = " trained weights)"
 _ROOM = 2**16  # bytes of what is not known before a fit
 _RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
@@ -143,7 +141,7 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     guarantee = guarantee_of(budget, releases, row_independent=recipe["block"] == 1)
     from dppl.estimators.plan import of_persons  # here, because only a check needs it
 
-    whole = fields["guarantee"]["unit"] == PERSON
+    whole = Unit(fields["guarantee"]["unit"]) is Unit.PERSON
     return fields, of_persons(guarantee, whole=True) if whole else guarantee
 
 
@@ -211,14 +209,18 @@ def _is_whole(
     )
 
 
-def statistic_of(size: int) -> str:
+def statistic_of(size: int) -> Term[Statistic]:
     """Return what the statement calls the sum of gradients, for so many trained weights."""
-    return f"sum of clipped gradients ({size}{_TRAINED}"
+    return Term(Statistic.NETWORK_GRADIENTS, n_weights=size)
 
 
 def training_of(guarantee: Guarantee) -> Release:
     """Return the entry of the training in a statement, which may name heads, too."""
-    (release,) = (one for one in guarantee.releases if one.statistic.endswith(_TRAINED))
+    (release,) = (
+        one
+        for one in guarantee.releases
+        if one.statistic.code is Statistic.NETWORK_GRADIENTS
+    )
     return release
 
 
@@ -226,8 +228,7 @@ def most_bytes(
     model: SparseFinetuner, guarantee: Guarantee, names: Sequence[str]
 ) -> int:
     """Return what the file of a fit takes at most: a function of public values, the `names` among them."""
-    statistic = training_of(guarantee).statistic
-    n_trained = int(statistic.partition("(")[2].removesuffix(_TRAINED))
+    n_trained: int = training_of(guarantee).statistic["n_weights"]
     texts = [
         *map(str, np.asarray(model.classes).tolist()),
         *names,

@@ -50,7 +50,7 @@ from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import split
-from dppl.kernel.privacy.guarantee import A_STRICT_STOP
+from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import UnknownLabels
 from dppl.planning import is_worth_training
 
@@ -333,7 +333,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         self.sampling_rate_ = training.sampling_rate
         self.encoder_: str | None = None
         if ledger is not None:
-            self._paid_by = PaidBy(ledger, self.guarantee_.ledger_entry)
+            (charge,) = self.guarantee_.charges
+            self._paid_by = PaidBy(ledger, charge)
         return self
 
     def plan(
@@ -546,15 +547,13 @@ class SparseFinetuner(Reported, NetworkClassifier):
             )
         # A fit that may stop says one bit about the records, which no noise covers.
         stops = {
-            "error": [
-                "whether the fit stopped at a label outside the class list (unknown_labels='error')"
-            ],
-            "strict": [A_STRICT_STOP],
+            "error": [Term(Caveat.UNKNOWN_LABEL_STOP)],
+            "strict": [Term(Caveat.STRICT_STOP)],
         }
         guarantee = training.guarantee
         training.guarantee = replace(
             guarantee,
-            public_inputs=("the list of classes", *guarantee.public_inputs),
+            public_inputs=(Term(PublicInput.CLASSES), *guarantee.public_inputs),
             not_covered=(*guarantee.not_covered, *stops.get(self.unknown_labels, [])),
         )
         return training

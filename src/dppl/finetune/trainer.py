@@ -38,17 +38,13 @@ from dppl.kernel.measure import (
 )
 from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import (
-    A_CHANGED_RECORD,
-    ALWAYS_UNCOVERED,
-    FORM_OF_FILES,
-)
+from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED
+from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
-_ROWS_MIX = "rounding by which what is computed of a record may depend on the records computed with it; block=1 rules it out"
 
 
 def guarantee_of(
@@ -60,23 +56,23 @@ def guarantee_of(
         adjacency="add-remove",
         releases=tuple(releases),
         public_inputs=(
-            "the module before the training",
-            "which weights are trained",
-            "the shape of a record",
-            FORM_OF_FILES,
-            "all parameters",
+            Term(PublicInput.MODULE),
+            Term(PublicInput.TRAINED_WEIGHTS),
+            Term(PublicInput.SHAPE),
+            Term(PublicInput.FORM_OF_FILES),
+            Term(PublicInput.PARAMETERS),
         ),
         not_covered=(
-            *([] if row_independent else [_ROWS_MIX]),
+            *([] if row_independent else [Term(Caveat.COMPUTED_TOGETHER)]),
             *ALWAYS_UNCOVERED,
-            "whether a record stopped the training (a token that the module does not know, a code beyond its logits)",
-            "several runs that went on from copies of one checkpoint without a ledger",
-            A_CHANGED_RECORD,
+            Term(Caveat.STOPPED_TRAINING),
+            Term(Caveat.COPIED_CHECKPOINTS),
+            Term(Caveat.CHANGED_RECORD),
         ),
         fit_for_release=True,
         assumptions=(
-            "the module and all public inputs were made without the private records",
-            "the module keeps nothing of a record that it has seen, nor counts them",
+            Term(Assumption.MODULE_MADE_APART),
+            Term(Assumption.MODULE_KEEPS_NOTHING),
         ),
     )
 

@@ -26,6 +26,7 @@ from dppl.io.kept import Kept, kept_in
 from dppl.io.records import BadRecord, Payload, Record, Source
 from dppl.io.shards import ShardedTable, Skipped, SourceChanged, Window
 from dppl.io.writing import ROWS, Rows, table_schema, to_storage
+from dppl.kernel.privacy.terms import Caveat
 
 Progress: TypeAlias = Callable[[int], object]
 # A record, what the encoder takes of it and the hash of its content, or why there is
@@ -36,7 +37,6 @@ _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
 _KEPT = ".embeddings"  # of the shard that is not finished
-_NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def table_metadata(encoder: Encoder) -> dict[str, str]:
     }
     # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
-    return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
+    return maker if fixed else {**maker, "not_covered": Caveat.ROWS_MIX.value}
 
 
 def maker_of(encoder: Encoder) -> str:

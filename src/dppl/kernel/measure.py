@@ -13,6 +13,7 @@ from dppl.kernel.mechanisms import Randomness, randomness
 from dppl.kernel.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import Query, answered
 from dppl.kernel.records import NoisyRecords, Records, SpreadRecords
 
@@ -28,21 +29,21 @@ class Measurement:
         Of mu², relative to the other measurements of the method.
     times : int, default=1
         Each ask costs alike; all together cost the share.
-    statistic : str, default=None
-        What the statement calls it, where the query's own name does not say enough.
+    statistic : Term, default=None
+        What the statement calls it, where the query's own term does not say enough.
     """
 
     query: Query
     percent: float = 100
     times: int = 1
-    statistic: str | None = None
+    statistic: Term[Statistic] | None = None
 
     def __post_init__(self) -> None:
         _validate.positive_integer(times=self.times)
         _validate.positive(percent=self.percent)
         if self.times > 1 and not self.query.repeats:
             raise ParameterError(
-                f"must be 1 for {self.query.statistic}; got {self.times}.",
+                f"must be 1 for {type(self.query).__name__}; got {self.times}.",
                 parameter="times",
             )
 

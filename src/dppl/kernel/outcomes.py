@@ -26,6 +26,7 @@ from dppl.errors import MeasurementError
 from dppl.kernel import persons, reading
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness
 from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import STEPS, OwnAnswer, Query, first_labels, on_grid, shaped
 from dppl.kernel.reading import Codes
 
@@ -85,7 +86,6 @@ CONFIDENCES = (
     0.99,
     1.0,
 )
-_IN_STEPS = f", in steps of 1/{STEPS}"
 _NUMBERS = 2**17  # of probabilities that are looked at together, which a cache holds
 # Bins of the probability of the second of two classes, by log-odds: narrow at the
 # middle, where a model that noise made cautious has all of its records, and wide
@@ -315,7 +315,7 @@ class Totals(OutcomeQuery):
     A record adds its weight to one of three cells.
     """
 
-    words = f"right answers, labels among the likeliest classes, and other records{_IN_STEPS}"
+    statistic = Term(Statistic.TOTALS, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (3,)."""
@@ -328,7 +328,7 @@ class ClassOutcomes(OutcomeQuery):
     """How many records of each class are right, and how many are not: a record adds its weight to one cell."""
 
     n_classes: int
-    words = f"right and wrong answers of each class{_IN_STEPS}"
+    statistic = Term(Statistic.CLASS_OUTCOMES, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return hits and misses, shape (2, n_classes)."""
@@ -346,9 +346,7 @@ class BandOutcomes(OutcomeQuery):
     """
 
     n_classes: int
-    words = (
-        f"right and wrong answers in each band of classes, weighted by class{_IN_STEPS}"
-    )
+    statistic = Term(Statistic.BAND_OUTCOMES, steps=STEPS)
 
     def checked(self, *, bands: NDArray[np.intp], weights: Float) -> dict[str, Any]:
         """Round the weights of classes to steps; `bands` is the band of each class, from 0."""
@@ -382,7 +380,7 @@ class FalseAlarms(OutcomeQuery):
     """How many records each class was wrongly predicted for: a record adds its weight to one cell, or nothing."""
 
     n_classes: int
-    words = f"wrong answers by predicted class{_IN_STEPS}"
+    statistic = Term(Statistic.FALSE_ALARMS, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (n_classes,)."""
@@ -399,7 +397,7 @@ class Confusions(OutcomeQuery):
     """How often each class is taken for each other one: a record adds its weight to one cell, or nothing."""
 
     n_classes: int
-    words = f"wrong answers by class and predicted class{_IN_STEPS}"
+    statistic = Term(Statistic.CONFUSIONS, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (n_classes, n_classes), by label and predicted class."""
@@ -421,7 +419,9 @@ class CalibrationSums(OutcomeQuery):
     numbers of wL/2¹⁶ at most, whose norm is √J·L·w/2¹⁶ ≤ w.
     """
 
-    words = f"confidence minus accuracy at {len(TEMPERATURES)} temperatures, in steps of 1/{_MOST}"
+    statistic = Term(
+        Statistic.CALIBRATION_SUMS, n_temperatures=len(TEMPERATURES), steps=_MOST
+    )
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (len(TEMPERATURES),)."""
@@ -440,7 +440,7 @@ class CalibrationSums(OutcomeQuery):
 class ReliabilityBins(OutcomeQuery):
     """How many records of each range of confidence are right, and how many are not: a record adds to one cell."""
 
-    words = f"right and wrong answers by confidence{_IN_STEPS}"
+    statistic = Term(Statistic.RELIABILITY_BINS, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return hits and misses, shape (2, len(CONFIDENCES) - 1)."""
@@ -454,7 +454,7 @@ class ReliabilityBins(OutcomeQuery):
 class ScoreHistogram(OutcomeQuery):
     """How many records of each of two classes have a score in each of 16 public bins: a record adds to one cell."""
 
-    words = f"records of each class by score{_IN_STEPS}"
+    statistic = Term(Statistic.SCORE_HISTOGRAM, steps=STEPS)
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (2, len(SCORE_EDGES) + 1)."""
@@ -470,7 +470,7 @@ class ScoreHistogram(OutcomeQuery):
 class WholeSets(OutcomeQuery):
     """Of how many records with several labels all are right, and of how many not: a record adds to one cell."""
 
-    words = f"records whose labels are all right, and other records{_IN_STEPS}"
+    statistic = Term(Statistic.WHOLE_LABEL_SETS, steps=STEPS)
 
     def exact(self, held: SeveralOutcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (2,)."""
@@ -493,9 +493,9 @@ class LabelOutcomes(OutcomeQuery):
     max_labels: int
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """With the number of labels that count."""
-        return f"found, missed and falsely predicted labels, {self.max_labels} a record{_IN_STEPS}"
+        return Term(Statistic.LABEL_OUTCOMES, max_labels=self.max_labels, steps=STEPS)
 
     @property
     def squared_norm(self) -> Fraction:  # type: ignore[override]
@@ -528,7 +528,7 @@ class SignedHits(OutcomeQuery):
     most. Two counts of right answers would move together, by √2 times that.
     """
 
-    words = "records that only the first model is right about, minus those that only the second is right about"
+    statistic = Term(Statistic.SIGNED_HITS)
 
     def exact(self, held: Rivals) -> Int64:  # type: ignore[override]
         """Return it, shape (1,)."""
@@ -542,7 +542,7 @@ class SignedHits(OutcomeQuery):
 class Disagreements(OutcomeQuery):
     """How many records exactly one of two classifiers is right about, and how many others: to one cell each."""
 
-    words = "records that exactly one of two models is right about, and others"
+    statistic = Term(Statistic.DISAGREEMENTS)
 
     def exact(self, held: Rivals) -> Int64:  # type: ignore[override]
         """Return them, shape (2,)."""
@@ -567,9 +567,9 @@ class MostHits(OwnAnswer):
     selects = True
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """With their number."""
-        return f"which of {self.n_models} models is right most often, in steps of 1/{STEPS}"
+        return Term(Statistic.MOST_HITS, n_models=self.n_models, steps=STEPS)
 
     def mechanism(
         self, budget: Budget, times: int, relation: str

@@ -41,6 +41,7 @@ from dppl.kernel.mechanisms.gaussian import (
     SymmetricRoundedGaussian,
 )
 from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.terms import Statistic, Term
 
 if TYPE_CHECKING:
     from dppl.kernel.records import HeldRecords
@@ -82,7 +83,8 @@ WITHIN_CLASS = "replace-one within a class"
 class Query(ABC):
     """An exact integer function of records, and how far one record moves it."""
 
-    words: ClassVar[str] = ""  # what the statement calls it; `self` is the query
+    # What the statement calls a query of an own method, in words; `self` is the query.
+    words: ClassVar[str] = ""
     needs_rows: ClassVar[bool] = (
         False  # one after another, so that the records must lie in one place
     )
@@ -107,9 +109,10 @@ class Query(ABC):
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """What the statement calls it."""
-        return self.words.format(self=self)
+        words = self.words.format(self=self) or type(self).__name__
+        return Term(Statistic.STATED, text=words)
 
     @property
     @abstractmethod
@@ -206,7 +209,7 @@ def answered(
 class NumberOfRecords(Query):
     """The number of records or persons that count: each adds 1. If one is replaced, it is paid for all the same."""
 
-    words = "number of records"
+    statistic = Term(Statistic.NUMBER_OF_RECORDS)
     squared_norm = Fraction(1)
     _replaced = 1
     whole_persons = True
@@ -230,7 +233,7 @@ class PublicClassSizes(Query):
     """
 
     n_classes: int
-    words = "number of records in each class"
+    statistic = Term(Statistic.RECORDS_OF_CLASSES)
     squared_norm = Fraction(1)
     per_class = True
 
@@ -258,7 +261,7 @@ class ClassCounts(Query):
     """
 
     n_classes: int
-    words = f"size of each class, in steps of 1/{STEPS}"
+    statistic = Term(Statistic.CLASS_COUNTS, steps=STEPS)
     squared_norm = Fraction(STEPS**2)
     unit = float(STEPS)  # a record
     whole_persons = True
@@ -285,10 +288,14 @@ class LabelCounts(Query):
 
     n_classes: int
     max_labels: int
-    words = f"size of each label, in steps of 1/{STEPS}, at most {{self.max_labels}} labels a record"
     unit = float(STEPS)  # a record
     whole_persons = True
     reads_label_sets = True
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With the number of labels that count."""
+        return Term(Statistic.LABEL_COUNTS, steps=STEPS, max_labels=self.max_labels)
 
     @property
     def squared_norm(self) -> Fraction:
@@ -308,10 +315,19 @@ class RowQuery(Query):
 
     lattice: Lattice
     n_classes: int
+    _code: ClassVar[Statistic] = Statistic.STATED
     # What a record adds is so many steps, times a row or, at degree 2, times the
     # product of a row with itself.
     _steps: ClassVar[int] = 1
     _degree: ClassVar[int] = 1
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With its shape."""
+        if self._code is Statistic.STATED:
+            return super().statistic
+        shape = {"n_classes": self.n_classes, "dim": self.lattice.dim}
+        return Term(self._code, **{name: shape[name] for name in self._code.fields})
 
     @property
     def squared_norm(self) -> Fraction:
@@ -331,7 +347,7 @@ class RowQuery(Query):
 class ClassSums(RowQuery):
     """The sum of the lattice rows of each class, or of some classes: a record adds its q to one."""
 
-    words = "class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
+    _code = Statistic.CLASS_SUMS
     per_class = True
 
     def checked(self, *, classes: NDArray[np.intp] | None = None) -> dict[str, Any]:
@@ -361,7 +377,7 @@ class WeightedSum(RowQuery):
     are limited here. The records of a whole person share one weight.
     """
 
-    words = "sum of lattice rows, weighted by class ({self.lattice.dim})"
+    _code = Statistic.WEIGHTED_SUM
     whole_persons = True
     _steps = STEPS
 
@@ -384,7 +400,7 @@ class GramMatrix(RowQuery):
     the square grows by 2, and not by 4.
     """
 
-    words = "Gram matrix of lattice rows ({self.lattice.dim} x {self.lattice.dim})"
+    _code = Statistic.GRAM_MATRIX
     _noise = SymmetricRoundedGaussian
     _replaced = 2
     _degree = 2
@@ -401,7 +417,7 @@ class GramMatrix(RowQuery):
 class ClassGramMatrices(GramMatrix):
     """The sum of q·qᵀ of each class, shape (n_classes, dim, dim): a record adds to one of them, as to `GramMatrix`."""
 
-    words = "Gram matrices of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+    _code = Statistic.CLASS_GRAM_MATRICES
 
     def exact(self, held: HeldRecords) -> Int64:
         """Return them."""
@@ -445,6 +461,7 @@ class SoftmaxGradients(SoftmaxQuery):
 
     bias: int = 0
     sampling_rate: float = 1.0
+    _code = Statistic.CLIPPED_GRADIENTS
     _steps = RESOLUTION
 
     def __post_init__(self) -> None:
@@ -465,11 +482,10 @@ class SoftmaxGradients(SoftmaxQuery):
         return not self.bias and self.sampling_rate == 1
 
     @property
-    def statistic(self) -> str:
-        """With its shape."""
-        constant = " and a constant" * (self.bias != 0)
-        labels = " of all labels" * self.reads_label_sets
-        return f"sum of clipped gradients{labels} ({self.n_classes} x {self.lattice.dim}{constant})"
+    def statistic(self) -> Term[Statistic]:
+        """With its shape, and whether there is a constant."""
+        one = super().statistic
+        return Term(Statistic.WITH_CONSTANT, of=one) if self.bias else one
 
     @property
     def squared_norm(self) -> Fraction:
@@ -528,13 +544,14 @@ class LabelGradients(SoftmaxGradients):
     and however many. The rest of that proof does not ask where a residual comes from.
     """
 
+    _code = Statistic.CLIPPED_LABEL_GRADIENTS
     reads_label_sets = True
 
 
 class LongResiduals(SoftmaxQuery):
     """The number of records whose residual at released weights is longer than a threshold: a record adds 0 or 1."""
 
-    words = "number of long gradients"
+    _code = Statistic.LONG_GRADIENTS
     squared_norm = Fraction(1)
     unit = 1.0
     _replaced = 1
@@ -578,7 +595,7 @@ class SoftmaxCurvatures(SoftmaxQuery):
     square grows by 2, as for `GramMatrix`.
     """
 
-    words = "Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+    _code = Statistic.HESSIANS
     _noise = SymmetricRoundedGaussian
     _replaced = 2
     _steps = RESOLUTION
@@ -599,7 +616,7 @@ class SoftmaxCurvatures(SoftmaxQuery):
 class Hits(SoftmaxQuery):
     """The number of records, or persons by most of theirs, whose own class has the largest logit: 0 or 1 each."""
 
-    words = "number of records whose own class the examples rank first"
+    _code = Statistic.HITS_OF_EXAMPLES
     squared_norm = Fraction(1)
     unit = 1.0
     whole_persons = True
@@ -627,7 +644,7 @@ class Shortfalls(SoftmaxQuery):
     whole person share one.
     """
 
-    words = "how much less often than others each class is predicted ({self.n_classes})"
+    _code = Statistic.SHORTFALLS
     squared_norm = Fraction(RESOLUTION**2)
     whole_persons = True
 
@@ -669,7 +686,7 @@ class LabelShortfalls(SoftmaxQuery):
     records of a whole person share a weight of 1.
     """
 
-    words = "how many more records have each label than it is predicted for ({self.n_classes})"
+    _code = Statistic.LABEL_SHORTFALLS
     squared_norm = Fraction(RESOLUTION**2)
     unit = float(RESOLUTION)  # of the clipping norm
     whole_persons = True
@@ -712,7 +729,7 @@ class CoinPressMeans(RowQuery, OwnAnswer):
     """
 
     split: tuple[float, ...]
-    words = "class means of lattice rows ({self.n_classes} x {self.lattice.dim})"
+    _code = Statistic.CLASS_MEANS
     needs_rows = True
     repeats = False
     per_class = True

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import Query
 from dppl.kernel.records import HeldRecords, Records
 
@@ -41,9 +42,13 @@ class RightAnswers(Query):
     by_class: bool = False
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """What is counted."""
-        return "right answers" + (" and records of each class" if self.by_class else "")
+        return Term(
+            Statistic.RIGHT_ANSWERS_OF_CLASSES
+            if self.by_class
+            else Statistic.RIGHT_ANSWERS
+        )
 
     @property
     def squared_norm(self) -> Fraction:

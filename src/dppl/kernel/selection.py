@@ -27,6 +27,7 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.kernel.mechanisms.exponential import Requests
 from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import OwnAnswer
 from dppl.kernel.reading import Codes
 from dppl.kernel.records import HeldRecords, Records, pieces
@@ -67,9 +68,13 @@ class Selection(OwnAnswer):
         )
 
     @property
-    def statistic(self) -> str:
+    def statistic(self) -> Term[Statistic]:
         """With their number."""
-        return f"positions of {self.n_selected} public rows for each of {self.n_classes} classes"
+        return Term(
+            Statistic.PUBLIC_POSITIONS,
+            n_selected=self.n_selected,
+            n_classes=self.n_classes,
+        )
 
     @property
     def squared_norm(self) -> Fraction:

@@ -28,6 +28,7 @@ from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import ClassSums, OwnAnswer
 from dppl.kernel.records import Records
 
@@ -125,6 +126,17 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
     max_tasks: int
     number: int  # of the task, from 1
     repeats = False
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With its shape, and the matrix."""
+        return Term(
+            Statistic.CORRELATED_CLASS_SUMS,
+            n_classes=self.n_classes,
+            dim=self.lattice.dim,
+            noise=self.noise,
+            max_tasks=self.max_tasks,
+        )
 
     @property
     def squared_norm(self) -> Fraction:

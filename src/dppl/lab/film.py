@@ -28,6 +28,7 @@ from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class FilmEnsemble(NetworkClassifier):
         )
         guarantee = of_persons(guarantee, whole=True) if persons else guarantee
         releases = tuple(
-            replace(one, statistic=f"{one.statistic}, of one task")
+            replace(one, statistic=Term(Statistic.OF_ONE_TASK, of=one.statistic))
             for one in guarantee.releases
         )
         guarantee = replace(guarantee, releases=releases)

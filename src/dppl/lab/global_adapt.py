@@ -12,6 +12,7 @@ from dppl._progress import steps
 from dppl.estimators.parameters import Positive, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
 from dppl.prototypes._softmax import SIZE_PERCENT, measured_size
 from dppl.prototypes.probe import GradientClassifier
@@ -80,7 +81,11 @@ class GlobalAdapt(GradientClassifier):
         """Declare a gradient and a number of long ones for each step, and the number of records."""
         gradients = SoftmaxGradients(setting.lattice, setting.n_classes)
         rest = 100 - SIZE_PERCENT - _LONGER_PERCENT
-        scaled = gradients.statistic.replace("clipped", "scaled")
+        scaled = Term(
+            Statistic.SCALED_GRADIENTS,
+            n_classes=setting.n_classes,
+            dim=setting.lattice.dim,
+        )
         return {
             "gradients": Measurement(gradients, rest, self.steps, scaled),
             "longer": Measurement(

@@ -9,18 +9,14 @@ from dppl.continual._stream import NEVER, ContinualClassifier, Relation
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
+from dppl.kernel.privacy.terms import Assumption, Caveat, Neighbours, Term, Unit
 from dppl.prototypes import LinearProbe
 
 _RELATION = Relation(
-    unit="one record",
-    neighbours=(
-        "two data sets are neighbours when one record is added to or removed from the records of one task, which all "
-        "later tasks are given again"
-    ),
-    assumption="what a task is given holds a record at most once",
-    not_covered=(
-        "several records of one person, in one task or in different ones (the guarantee weakens with their number)"
-    ),
+    unit=Unit.RECORD,
+    neighbours=Term(Neighbours.RECORD_OF_LATER_TASKS),
+    assumption=Term(Assumption.ONCE_IN_WHAT_IS_GIVEN),
+    not_covered=Term(Caveat.SEVERAL_RECORDS_IN_TASKS),
 )
 
 

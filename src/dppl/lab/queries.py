@@ -28,6 +28,7 @@ from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.lattice import LARGEST, Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records
 
@@ -158,7 +159,11 @@ class Projected(OwnAnswer):
     unit = property(attrgetter("query.unit"))
     is_public = property(attrgetter("query.is_public"))
     mechanism = property(attrgetter("query.mechanism"))
-    words = "{self.query.statistic}, projected"
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """What the query asks, of projected rows."""
+        return Term(Statistic.PROJECTED, of=self.query.statistic)
 
     @property
     def n_classes(self) -> int | None:

@@ -11,6 +11,7 @@ from dppl.errors import InputError
 from dppl.evaluation import Evaluation
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import USUAL_DELTA
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.statement import words
 from dppl.statement.data import content, is_private, of_model, task_of, uri_of
 
@@ -73,7 +74,9 @@ def model_card(
         model=said["model"],
         guarantee=said["guarantee"],
         private_evaluation=evaluated,
-        ledger=description["guarantee"]["ledger_entry"],
+        ledger="; ".join(
+            str(Charge.from_dict(one)) for one in description["guarantee"]["charges"]
+        ),
         front_matter=_front_matter(description, sha256, license),
         task=task_of(description),
         features=description.get("lattice", {}).get("n_features"),

@@ -26,7 +26,7 @@ from dppl.kernel.privacy.budgets import rounded_up
 from dppl.metrics import minority_classes
 from dppl.statement import words
 
-FORMAT = 1
+FORMAT = 2
 # False-positive rates of the trade-off curve: evenly, and for rare false alarms on a
 # logarithmic scale.
 _EVENLY = [place / 50 for place in range(1, 50)]
@@ -141,7 +141,8 @@ def content(
             "exact": guarantee.exact,
             "notion": guarantee.budget.notion,
             "budget": guarantee.budget.to_dict(),
-            "unit": guarantee.unit,
+            "unit": guarantee.unit.value,
+            "protects": words.text(guarantee.unit),
             "adjacency": guarantee.adjacency,
             # False-positive rates, and the largest true-positive rate there.
             "curve": [
@@ -150,12 +151,12 @@ def content(
             ],
             "releases": [
                 {
-                    "statistic": release.statistic,
-                    "drawn": release.drawn,
+                    "statistic": words.text(release.statistic, guarantee.unit),
+                    "drawn": words.drawn(release.mechanism, release.times),
                     "times": times,
-                    "norm": release.norm,
-                    "sensitivity": words.sensitivity(release),
-                    "parameters": words.noise(release),
+                    "norm": words.text(release.norm),
+                    "sensitivity": words.sensitivity(release, guarantee.unit),
+                    "parameters": words.noise(release, guarantee.unit),
                     "cost": [
                         f"{name} = {rounded_up(value)}"
                         for name, value in release.cost.items()
@@ -164,7 +165,8 @@ def content(
                 for release, times in words.in_a_row(guarantee.releases)
             ],
             "details": [
-                [heading, list(items)] for heading, items in words.details(guarantee)
+                {"name": name, "heading": heading, "items": list(items)}
+                for name, heading, items in words.details(guarantee)
             ],
         },
         "ledger": ledger,
@@ -329,9 +331,11 @@ def task_of(description: Mapping[str, Any]) -> str:
 
 
 def account_of(
-    books: Iterable[Mapping[str, Any]], entry: str | None, sha256: str
+    books: Iterable[Mapping[str, Any]],
+    charges: Sequence[Mapping[str, Any]],
+    sha256: str,
 ) -> dict[str, Any]:
-    """Return the account that holds the charge `entry`, or without one the hash of the file; nothing of others."""
+    """Return the account that holds one of the charges, or without any the hash of the file; nothing of others."""
     # The charge that the model names, or the first with its hash; the rest of that
     # account goes on the page with it.
     for book in books:
@@ -339,9 +343,9 @@ def account_of(
             # Two ledgers may number their charges alike, so the page says when the hash
             # is of another file.
             same_file = release["model_sha256"] == sha256
-            names_it = entry == f"{book['dataset']}, release {release['number']}"
-            if names_it or (entry is None and same_file):
-                charges = [
+            charge = {"dataset": book["dataset"], "number": release["number"]}
+            if charge in charges or (not charges and same_file):
+                listed = [
                     {
                         **{
                             name: one[name]
@@ -349,10 +353,10 @@ def account_of(
                                 "number",
                                 "partition",
                                 "estimator",
-                                "mechanism",
                                 "status",
                             )
                         },
+                        "mechanism": words.charged(one["mechanism"]),
                         "date": one["charged_at"].partition("T")[0],
                         "cost": words.figures(one["cost"]),
                     }
@@ -368,7 +372,7 @@ def account_of(
                     "budget": words.in_words(book["budget"]),
                     "spent": words.in_words(book["spent"]),
                     "left": words.rounded_down(book["left"], book["budget"]),
-                    "releases": charges,
+                    "releases": listed,
                 }
     raise InputError(
         "no account of the ledger paid for this model; name the ledger that did."

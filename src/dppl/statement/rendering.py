@@ -39,9 +39,11 @@ def summary(form: str, template: str | None, **values: Any) -> str:
         if template is None
         else environment.from_string(template)
     )
+    # What the guarantee rests on and does not cover, by its name for programs.
+    listed = {one["name"]: one["items"] for one in values["guarantee"]["details"]}
     return (
         sentences.render(
-            form=f"dpo_form.{form}", escaping=form == "html", **values
+            form=f"dpo_form.{form}", escaping=form == "html", listed=listed, **values
         ).strip()
         + "\n"
     )

@@ -201,9 +201,7 @@ def make_report(
         else:
             books = [ledger.to_dict()]
         # Accounts of other data sets in the same ledger must not reach the page.
-        known["ledger"] = account_of(
-            books, description["guarantee"]["ledger_entry"], digest
-        )
+        known["ledger"] = account_of(books, description["guarantee"]["charges"], digest)
     if public is not None:
         if isinstance(public, str | os.PathLike):
             if holds_embeddings(Path(public)):

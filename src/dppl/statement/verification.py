@@ -27,14 +27,25 @@ from dppl.estimators.search import promised_again
 from dppl.finetune.model_file import is_finetuned, planned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.guarantee import NEIGHBOURS, Charge
+from dppl.kernel.privacy.terms import (
+    Code,
+    Mechanism,
+    Neighbours,
+    Norm,
+    PublicInput,
+    Statistic,
+    Term,
+    Unit,
+)
+from dppl.statement import words
 from dppl.statement.data import describe, file_of
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
 _CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently
-_PUBLIC_ROWS = "the public rows"
+_PUBLIC_ROWS = Term(PublicInput.PUBLIC_ROWS).to_dict()
 _ROWS = 64  # at least, of each of two stand-ins for public rows
 _BELIEVED = (
     "the method, its parameters, the class list and the map, from which everything else is computed",
@@ -187,7 +198,7 @@ def _of_estimator(path: Path) -> _Promises:
             ]
     except DpplError as error:
         raise _CannotCompute(f"no fit of its parameters is possible: {error}") from None
-    believed = [f"that it protects {stated['unit']}"]
+    believed = [f"that it protects {words.text(Unit(stated['unit']))}"]
     if promises[0].releases != promises[1].releases:
         believed.append(
             "numbers that follow from public rows, which are not in the file"
@@ -221,7 +232,7 @@ def _promised(
     if described:
         examples = stand_in(len(described))
     estimator.set_params(public=PublicData(rows, examples, described or None))
-    groups = () if stated["unit"] == PERSON else None
+    groups = () if Unit(stated["unit"]) is Unit.PERSON else None
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
@@ -250,18 +261,25 @@ def _compared(
             {name: facts[name] for name in facts if name not in free}
             for facts in (said, here)
         ]
-        yield _check(one.statistic, *kept)
+        yield _check(words.text(one.statistic, promised.unit), *kept)
     # Files of single models need not state their number.
-    whom: dict[str, Any] = {
-        name: getattr(promised, name)
-        for name in ("unit", "adjacency", "exact", "n_models")
+    says_whom = {
+        "unit": Unit(stated["unit"]),
+        "adjacency": stated["adjacency"],
+        "neighbours": Term.from_dict(Neighbours, stated["neighbours"]),
+        "exact": stated["exact"],
+        "n_models": stated.get("n_models", 1),
     }
-    whom["neighbours"] = promised.to_dict()["neighbours"]
-    differ = _check(
-        "whom it protects", {name: stated.get(name, 1) for name in whom}, whom
-    )
+    whom = {
+        "unit": promised.unit,
+        "adjacency": promised.adjacency,
+        "neighbours": promised.neighbours or NEIGHBOURS[promised.adjacency],
+        "exact": promised.exact,
+        "n_models": promised.n_models,
+    }
+    differ = _check("whom it protects", says_whom, whom)
     yield (
-        replace(differ, stated=f"{promised.unit} ({promised.adjacency})")
+        replace(differ, stated=f"{words.text(promised.unit)} ({promised.adjacency})")
         if differ.holds
         else differ
     )
@@ -283,16 +301,16 @@ def _compared(
     # A statement may exclude more than it has to, and never less.
     lists = ("public_inputs", "assumptions", "not_covered")
     missing = [
-        text
+        item
         for name in lists
-        for text in getattr(promised, name)
-        if text not in stated[name]
+        for item in getattr(promised, name)
+        if item.to_dict() not in stated[name]
     ]
     what = "public inputs, assumptions, and what it does not cover"
     yield Check(
         what,
         f"{sum(len(stated[name]) for name in lists)} items",
-        "also: " + "; ".join(missing),
+        "also: " + "; ".join(words.texts(missing)),
         not missing,
     )
 
@@ -303,24 +321,24 @@ def _charges(
     """Compare the charges of a model with what each should have cost, and the last one with the file."""
     # Charges that the file names, and those that name the file: each must be there and
     # have the right cost.
-    names = [name for name in (stated["ledger_entry"] or "").split("; ") if name]
-    paid = {
-        f"{ledger.dataset}, release {one['number']}": one for one in ledger.releases()
-    }
+    named = [Charge.from_dict(one) for one in stated["charges"]]
+    paid = {Charge(ledger.dataset, one["number"]): one for one in ledger.releases()}
     mine = [
-        name
-        for name, one in paid.items()
-        if name in names or one["model_sha256"] == digest
+        charge
+        for charge, one in paid.items()
+        if charge in named or one["model_sha256"] == digest
     ]
     lost = [
-        name
-        for name in names
-        if name.startswith(f"{ledger.dataset}, release ") and name not in paid
+        charge
+        for charge in named
+        if charge not in paid
+        and charge.holder is None
+        and charge.dataset == ledger.dataset
     ]
     if lost or not mine:
         yield Check(
             f"ledger of {ledger.dataset}",
-            "; ".join(lost) or "no charge",
+            "; ".join(map(str, lost)) or "no charge",
             "a charge for this file",
             False,
         )
@@ -332,8 +350,8 @@ def _charges(
             f"ledger of {ledger.dataset}", "another kind of account", str(error), False
         )
         return
-    for name in mine:
-        yield _check(f"ledger: {name}", paid[name]["cost"], cost)
+    for charge in mine:
+        yield _check(f"ledger: {charge}", paid[charge]["cost"], cost)
     # A network is saved after its training, so its charge holds no hash.
     last = paid[mine[-1]]["model_sha256"] or digest
     yield Check("ledger: hash of the file", last, digest, last == digest)
@@ -376,19 +394,25 @@ def _beyond(fields: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
 
 def _facts(release: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a release states, by name."""
-    texts = {name: release[name] for name in ("mechanism", "statistic", "norm")}
+    terms = {
+        "mechanism": Term.from_dict(Mechanism, release["mechanism"]),
+        "statistic": Term.from_dict(Statistic, release["statistic"]),
+        "norm": Norm(release["norm"]),
+    }
     numbers = {
         "times": release.get("times", 1),
         "sensitivity": release["sensitivity"],
         **release["parameters"],
     }
-    return {**texts, **numbers, **release["cost"]}
+    return {**terms, **numbers, **release["cost"]}
 
 
 def _check(what: str, stated: Mapping[str, Any], computed: Mapping[str, Any]) -> Check:
     """Compare by name, and show what differs, or else all numbers."""
     differ = _different(stated, computed)
-    shown = differ or [name for name in stated if not isinstance(stated[name], str)]
+    shown = differ or [
+        name for name in stated if not isinstance(stated[name], str | Term)
+    ]
     form = ".12g" if differ else ".6g"
     here, there = (
         _text({name: one[name] for name in shown if name in one}, form)
@@ -413,7 +437,11 @@ def _equal(stated: Any, computed: Any) -> bool:
 
 
 def _text(facts: Mapping[str, Any], form: str = ".12g") -> str:
-    return ", ".join(
-        f"{name} {value:{form}}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in facts.items()
-    )
+    return ", ".join(f"{name} {_shown(value, form)}" for name, value in facts.items())
+
+
+def _shown(value: Any, form: str) -> str:
+    """Write a number in a form, and a code in words."""
+    if isinstance(value, Term | Code):
+        return words.text(value)
+    return f"{value:{form}}" if isinstance(value, float) else str(value)

@@ -14,7 +14,9 @@ from dppl.kernel.privacy.budgets import (
     rounded_up,
     worth_showing,
 )
-from dppl.kernel.privacy.guarantee import NEIGHBOURS, PERSON, RECORD, Guarantee, Release
+from dppl.kernel.privacy.guarantee import NEIGHBOURS, Guarantee, Release
+from dppl.kernel.privacy.terms import Code, Mechanism, Term, Unit
+from dppl.statement import english
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
@@ -26,6 +28,8 @@ _AT_EACH = (
     "each added its own noise to each answer, and these are the releases and the cost at each of them, to its own "
     "records, towards everybody, the coordinator and the other institutions included"
 )
+# Parameters of noise that are lengths.
+_IN_UNITS = ("noise_std", "off_diagonal_noise_std")
 _RESEARCH = "RESEARCH USE: the noise that was drawn is not exactly the noise that was accounted; see Not covered."
 
 
@@ -40,9 +44,12 @@ def statement(guarantee: Guarantee) -> str:
     # Equal releases that follow each other, such as the steps of a descent, are one
     # entry with their number.
     released = "; ".join(
-        _release(release, times) for release, times in in_a_row(guarantee.releases)
+        _release(release, times, guarantee.unit)
+        for release, times in in_a_row(guarantee.releases)
     )
-    rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
+    rest = (
+        f"{heading}: {'; '.join(items)}." for _, heading, items in details(guarantee)
+    )
     return " ".join(
         [summary(guarantee), *([f"Released: {released}."] if released else []), *rest]
     )
@@ -59,13 +66,13 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
         )
     same = (
         "records of the same persons"
-        if guarantee.unit == PERSON
+        if guarantee.unit is Unit.PERSON
         else "the same records"
     )
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
         ("Protected", f"{protected(guarantee)}."),
-        ("Assumed", f"{'; '.join(guarantee.assumptions)}."),
+        ("Assumed", f"{'; '.join(texts(guarantee.assumptions))}."),
         (
             "Remember",
             f"further releases from {same} add up; a ledger keeps account of them.",
@@ -101,42 +108,51 @@ def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, s
     return rows
 
 
-def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what the guarantee rests on and does not cover, as headings with items."""
+def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return what the guarantee rests on and does not cover: names for programs, headings, and items."""
+    neighbours = text(guarantee.neighbours or NEIGHBOURS[guarantee.adjacency])
     made = ", ".join(
         f"{name} {version}" for name, version in sorted(guarantee.software.items())
     )
+    holders = f"{', '.join(guarantee.holders)}; {_AT_EACH}"
+    charges = tuple(map(str, guarantee.charges))
     # Headings without items say nothing and are skipped at the end.
     details = [
-        ("Protected", (protected(guarantee),)),
-        (
-            "Neighbours",
-            (
-                f"{guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]} ({guarantee.adjacency})",
-            ),
-        ),
-        (
-            "Institutions",
-            (f"{', '.join(guarantee.holders)}; {_AT_EACH}",)
-            if guarantee.holders
-            else (),
-        ),
-        ("Treated as public", guarantee.public_inputs),
-        ("Assumed", guarantee.assumptions),
-        ("Not covered", guarantee.not_covered),
-        (
-            "Charged to the ledger",
-            () if guarantee.ledger_entry is None else (guarantee.ledger_entry,),
-        ),
-        ("Made with", (made,)),
+        ("protected", "Protected", (protected(guarantee),)),
+        ("neighbours", "Neighbours", (f"{neighbours} ({guarantee.adjacency})",)),
+        ("holders", "Institutions", (holders,) if guarantee.holders else ()),
+        ("public_inputs", "Treated as public", texts(guarantee.public_inputs)),
+        ("assumptions", "Assumed", texts(guarantee.assumptions)),
+        ("not_covered", "Not covered", texts(guarantee.not_covered)),
+        ("charges", "Charged to the ledger", charges),
+        ("software", "Made with", (made,)),
     ]
-    return [(heading, items) for heading, items in details if items]
+    return [(name, heading, items) for name, heading, items in details if items]
+
+
+def text(one: Term[Any] | Code, unit: Unit = Unit.RECORD) -> str:
+    """Return what a code says in English; `unit` decides whether records or persons are counted."""
+    if isinstance(one, Code):
+        return english.TEXTS[type(one)][one]
+    values: dict[str, Any] = {"records": _counted(unit)}
+    for name, value in one.values:
+        if isinstance(value, Term):
+            value = text(value, unit)
+        elif isinstance(value, float):
+            value = rounded_up(value, 3)
+        values[name] = value
+    return english.TEXTS[type(one.code)][one.code].format(**values)
+
+
+def texts(terms: Iterable[Term[Any]]) -> tuple[str, ...]:
+    """Return what several codes say."""
+    return tuple(text(one) for one in terms)
 
 
 def protected(guarantee: Guarantee) -> str:
     """Return the unit of privacy, and what that means for a person with several records."""
     less = "; a person with several records is protected less, the more they have"
-    return guarantee.unit + less * (guarantee.unit == RECORD)
+    return text(guarantee.unit) + less * (guarantee.unit is Unit.RECORD)
 
 
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
@@ -144,35 +160,55 @@ def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
     return [(release, len(list(equal))) for release, equal in groupby(releases)]
 
 
-def sensitivity(release: Release) -> str:
-    """Return the sensitivity with its unit."""
-    return _with_unit(release, rounded_up(release.sensitivity))
+def drawn(mechanism: Term[Mechanism], times: int) -> str:
+    """Return the mechanism, and how often it was used."""
+    name = text(mechanism)
+    return name if times == 1 else f"{name}, {times} times"
 
 
-def noise(release: Release) -> list[str]:
+def charged(drawn_by: Iterable[Mapping[str, Any]]) -> str:
+    """Return the mechanisms of a charge, from how a ledger holds them."""
+    return "; ".join(
+        drawn(Term.from_dict(Mechanism, one["mechanism"]), one["times"])
+        for one in drawn_by
+    )
+
+
+def sensitivity(release: Release, unit: Unit) -> str:
+    """Return the sensitivity with its unit; `unit` is of the guarantee."""
+    return _with_unit(release, rounded_up(release.sensitivity), unit)
+
+
+def noise(release: Release, unit: Unit) -> list[str]:
     """Return the parameters of the noise, lengths with their unit, such as "noise_std = 2.5 records"."""
     # A file orders parameters by name; here share_2 comes before share_10.
     named = sorted(
         release.parameters.items(),
         key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]),
     )
-    texts = [
+    shown = [
         (name, f"{value:.6g}".replace("e+0", "e+").replace("e-0", "e-"))
         for name, value in named
     ]
     return [
-        f"{name} = {_with_unit(release, text) if name.endswith('noise_std') else text}"
-        for name, text in texts
+        f"{name} = {_with_unit(release, number, unit) if name in _IN_UNITS else number}"
+        for name, number in shown
     ]
 
 
-def _with_unit(release: Release, length: str) -> str:
+def _with_unit(release: Release, length: str, unit: Unit) -> str:
     """Return a sensitivity or noise with its unit where the norm does not say it: integers are released."""
-    if not release.mechanism.startswith("rounded Gaussian"):
+    if not release.mechanism.code.adds_integers:
         return length
-    counted = re.match(r"number of (?:rows of |long )?(\w+)", release.statistic)
-    unit = counted[1] if counted else "grid steps"
-    return f"{length} {unit.removesuffix('s') if length in ('1', '1.0') else unit}"
+    counted = english.COUNTED.get(release.statistic.innermost.code, "grid steps")
+    counted = counted.format(records=_counted(unit))
+    return (
+        f"{length} {counted.removesuffix('s') if length in ('1', '1.0') else counted}"
+    )
+
+
+def _counted(unit: Unit) -> str:
+    return "persons" if unit is Unit.PERSON else "records"
 
 
 def _warnings(guarantee: Guarantee) -> list[str]:
@@ -200,9 +236,9 @@ def _headline(guarantee: Guarantee, delta: float) -> str:
         return NOTHING_RELEASED
     added = guarantee.adjacency == "add-remove"
     which = (
-        f"whether {guarantee.unit} was in"
+        f"whether {text(guarantee.unit)} was in"
         if added
-        else f"which of two choices for {guarantee.unit} was in"
+        else f"which of two choices for {text(guarantee.unit)} was in"
     )
     # An evaluation releases no model, and a stream one after each task.
     n = guarantee.n_models
@@ -231,16 +267,17 @@ def _thousandths(rate: float) -> int:
     return min(math.ceil(1000 * rate), 1000)
 
 
-def _release(release: Release, times: int) -> str:
-    parameters = ", ".join(text.replace(" = ", " ") for text in noise(release))
+def _release(release: Release, times: int, unit: Unit) -> str:
+    parameters = ", ".join(one.replace(" = ", " ") for one in noise(release, unit))
     cost = ", ".join(
         f"{name} = {rounded_up(release.cost[name])}"
         for name in _COSTS
         if name in release.cost
     )
     return (
-        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
-        f"sensitivity {sensitivity(release)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
+        f"{f'{times} times ' if times > 1 else ''}{text(release.statistic, unit)} by the "
+        f"{drawn(release.mechanism, release.times)} ({text(release.norm)} sensitivity {sensitivity(release, unit)}, "
+        f"{parameters}; cost {cost}{' each' if times > 1 else ''})"
     )
 
 
@@ -264,13 +301,13 @@ def account_as_html(book: Mapping[str, Any]) -> str:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         unfinished = [IN_NO_FILE[one] for one in IN_NO_FILE if one == release["status"]]
         texts = [
-            release["estimator"] or release["mechanism"],
+            release["estimator"] or charged(release["mechanism"]),
             *part,
             *figures(release["cost"]),
             *unfinished,
         ]
         rows.append((f"release {release['number']}", ", ".join(texts)))
-    whose = ", for persons" * (book["unit"] == "person")
+    whose = ", for persons" * (book["unit"] == Unit.PERSON)
     heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
     return _page(heading, rows)
 

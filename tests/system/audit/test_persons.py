@@ -16,7 +16,7 @@ from dppl.audit.audit import audit_release
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.mechanisms import RoundedGaussian, randomness
-from dppl.kernel.privacy.guarantee import PERSON, RECORD
+from dppl.kernel.privacy.terms import Unit
 
 pytestmark = pytest.mark.audit
 
@@ -45,7 +45,10 @@ def run(estimator, runs, max_classes_per_person=None, **case):
 @pytest.mark.parametrize("case", ["one class", "all classes count"])
 def test_a_person_of_fifty_records_is_worth_what_was_promised(case):
     result = run(MeanPrototypes(CLAIM, CLASSES), 400, **CASES[case])
-    assert (result.claimed, result.unit) == (pytest.approx(CLAIM.mu, rel=1e-9), PERSON)
+    assert (result.claimed, result.unit) == (
+        pytest.approx(CLAIM.mu, rel=1e-9),
+        Unit.PERSON,
+    )
     assert result.lower_bound <= result.claimed
     assert not result.violation
     # Of the bound at a confidence of 80 %, below the share with probability 2e-8, as in
@@ -62,7 +65,7 @@ def test_a_person_of_fifty_records_is_worth_what_was_promised(case):
 )
 def test_other_estimators_have_a_worst_case_of_several_classes(estimator):
     for case in list(CASES)[1:]:
-        assert run(estimator, 2, **CASES[case]).unit == PERSON
+        assert run(estimator, 2, **CASES[case]).unit == Unit.PERSON
 
 
 def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canary():
@@ -75,7 +78,7 @@ def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canar
     assert canary.label == 0
     assert (np.abs(canary.records.X) == canary.row).all()
     assert worst_case(MeanPrototypes(CLAIM, CLASSES))[0].groups is None
-    assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == RECORD
+    assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == Unit.RECORD
     for given in (
         {"person_records": 0},
         {"person_records": 2, "spread": True},

@@ -116,12 +116,11 @@ def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
         ).stdout
     )
     assert (content["unit"], content["violation"]) == (
-        "one person with all of their records",
+        "person",
         False,
     )
     assert (
-        json.loads(cli("audit", "mean", *options, "--json").stdout)["unit"]
-        == "one record"
+        json.loads(cli("audit", "mean", *options, "--json").stdout)["unit"] == "record"
     )
     shown = cli("audit", "mean", *options, "--person-records", 3).stdout
     assert "one person with all of their records" in shown

@@ -23,7 +23,7 @@ from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.files import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.io import pipeline
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Unit
 from dppl.serve import open_model
 from dppl.training import PrivateClassifier
 from overhearing import overheard
@@ -358,7 +358,7 @@ def test_persons_are_named_as_for_a_fit(photos, cli, error_line):
     network = load_network(NETWORK)
     content = (photos / "m.safetensors").read_bytes()
     model = SparseFinetuner.load("m.safetensors", network.module)
-    assert model.guarantee_.unit == PERSON
+    assert model.guarantee_.unit == Unit.PERSON
     X = np.float16(
         [network.encode([Image.open(photos / "photos" / name)])[0] for name in names]
     )
@@ -368,9 +368,9 @@ def test_persons_are_named_as_for_a_fit(photos, cli, error_line):
         again.fit(network.inputs(X), labels, groups=groups)
         trained[again.guarantee_.unit] = again.module_.state_dict()["5.weight"].numpy()
     assert np.allclose(
-        trained[PERSON], model.module_.state_dict()["5.weight"].numpy(), atol=1e-4
+        trained[Unit.PERSON], model.module_.state_dict()["5.weight"].numpy(), atol=1e-4
     )
-    assert not np.allclose(trained["one record"], trained[PERSON], atol=1e-2)
+    assert not np.allclose(trained[Unit.RECORD], trained[Unit.PERSON], atol=1e-2)
     left = [content, *(path.read_bytes() for path in photos.glob("*.db"))]
     assert not any(
         b"Jane" in one or b"patient" in one for one in [*left, said.output.encode()]
@@ -768,7 +768,7 @@ def test_auto_trains_what_public_numbers_are_enough_for(photos, cli):
         "guarantee"
     ]["releases"]
     assert [release["statistic"] for release in releases].count(
-        "number of records, before the training"
+        {"code": "before_training", "of": {"code": "number_of_records"}}
     ) == 1
     assert sum(release["cost"]["mu"] ** 2 for release in releases) == pytest.approx(
         400, rel=1e-6

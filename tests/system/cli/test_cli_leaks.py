@@ -39,7 +39,7 @@ from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ledger as ledger_module
-from dppl.kernel.privacy.guarantee import A_STRICT_STOP
+from dppl.kernel.privacy.terms import Caveat, Term
 from dppl.prototypes._softmax import Ascent
 from dppl.training import workflow
 
@@ -1363,7 +1363,7 @@ def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
     folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
     assert trace(folder, *finetune(["--mu", "1", "--unusable", "stop"])).exit_code == 0
     assert (
-        A_STRICT_STOP
+        Term(Caveat.STRICT_STOP).to_dict()
         in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)[
             "guarantee"
         ]["not_covered"]

@@ -14,6 +14,7 @@ from dppl import PublicData
 from dppl.io import write_table
 from dppl.kernel import reading
 from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 CLASSES = ("cat", "dog", "gnu")
@@ -223,7 +224,7 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         not in cli("show", task.folder / "plain.safetensors").stdout
     )
     model = dppl.load(task.out)
-    assert model.guarantee_.ledger_entry == "wards, release 1"
+    assert model.guarantee_.charges == (Charge("wards", 1),)
     (book,) = show(cli, wards)
     (release,) = book.pop("releases")
     cost = model.guarantee_.releases[0].cost
@@ -241,7 +242,7 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         for name in ("number", "mechanism", "cost", "status", "partition", "estimator")
     } == {
         "number": 1,
-        "mechanism": "rounded Gaussian",
+        "mechanism": [{"mechanism": {"code": "rounded_gaussian"}, "times": 1}],
         "cost": cost,
         "status": RELEASED,
         "partition": "north",
@@ -653,7 +654,7 @@ def test_looking_at_no_ledger_is_input(task, cli, error_line):
 
 def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     with sqlite3.connect(wards) as connection:
-        connection.execute("UPDATE dppl_schema SET version = 5")
+        connection.execute("UPDATE dppl_schema SET version = 4")
     connection.close()
     before = wards.read_bytes()
     for arguments in (
@@ -664,7 +665,7 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
         result = cli(*arguments)
         assert result.exit_code == 4
         assert (
-            "the ledger has schema 5; this version of dppl reads schema 4"
+            "the ledger has schema 4; this version of dppl reads schema 5"
             in error_line(result)
         )
     assert wards.read_bytes() == before

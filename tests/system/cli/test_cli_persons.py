@@ -11,7 +11,8 @@ import dppl
 from dppl.errors import InputError
 from dppl.io import read_classes, read_ids
 from dppl.kernel.persons import person_codes
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Assumption, Term, Unit
+from dppl.statement.words import texts
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
 
@@ -50,7 +51,7 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     estimator = dppl.SoftmaxPrototypes(
         dppl.GaussianDP(1), read_classes(task.classes), random_state=3
     )
-    assert estimator.fit(task.X, task.y, groups=IDS).guarantee_.unit == PERSON
+    assert estimator.fit(task.X, task.y, groups=IDS).guarantee_.unit == Unit.PERSON
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
@@ -70,9 +71,9 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(
         1,
         *options,
     )
-    assumptions = json.loads(cli("show", task.out, "--json").stdout)["guarantee"][
-        "assumptions"
-    ]
+    stated = json.loads(cli("show", task.out, "--json").stdout)["guarantee"]
+    terms = [Term.from_dict(Assumption, one) for one in stated["assumptions"]]
+    assumptions = [*texts(terms)]
     (said,) = (
         line for line in result.stdout.splitlines() if line.startswith("Assumed: ")
     )
@@ -88,10 +89,9 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(
         in cli("show", task.out, "--for", "hub").stdout
     )
     cli("show", task.out, "--out", task.folder / "r.json")
-    details = dict(
-        json.loads((task.folder / "r.json").read_text())["guarantee"]["details"]
-    )
-    assert details["Assumed"] == assumptions
+    details = json.loads((task.folder / "r.json").read_text())["guarantee"]["details"]
+    listed = {one["name"]: one["items"] for one in details}
+    assert listed["assumptions"] == assumptions
     # That persons have one record is no assumption of a promise about records: it is
     # whom the promise is about.
     assert ("each person has one id" in assumptions) == of_persons
@@ -463,7 +463,7 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
         mails / "two.safetensors"
     ).read_bytes()
     model = dppl.load("m.safetensors")
-    assert model.guarantee_.unit == PERSON
+    assert model.guarantee_.unit == Unit.PERSON
     records = [
         json.loads(line) for line in (mails / "mails.jsonl").read_text().splitlines()
     ]
@@ -516,7 +516,7 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
         ).exit_code
         == 0
     )
-    assert dppl.load("records.safetensors").guarantee_.unit != PERSON
+    assert dppl.load("records.safetensors").guarantee_.unit != Unit.PERSON
     assert (mails / "records.safetensors").read_bytes() != (
         mails / "two.safetensors"
     ).read_bytes()

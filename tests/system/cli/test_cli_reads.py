@@ -20,7 +20,7 @@ from dppl.cli import check
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import DpplError
 from dppl.io import write_table
-from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
+from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import HARDLY_ANY, NOT_ALL_USABLE
 from dppl.training import workflow
 
@@ -157,8 +157,8 @@ def test_a_strict_training_that_reads_all_says_so(folder, cli):
     (folder / "mails.csv").write_text(rows_of())
     assert cli("train", "mails.csv", *TRAIN, "--unusable", "stop").exit_code == 0
     guarantee = dppl.load(folder / "m.safetensors").guarantee_
-    assert A_STRICT_STOP in guarantee.not_covered
-    assert FORM_OF_FILES in guarantee.public_inputs
+    assert Term(Caveat.STRICT_STOP) in guarantee.not_covered
+    assert Term(PublicInput.FORM_OF_FILES) in guarantee.public_inputs
     assert charges(folder) == 1
 
 
@@ -279,7 +279,7 @@ def test_a_strict_fit_wants_a_whole_table(folder):
 def test_strict_in_python(letters):
     model = PrivateClassifier("letters", GaussianDP(1), CLASSES)
     assert (
-        A_STRICT_STOP
+        Term(Caveat.STRICT_STOP)
         in model.set_params(unknown_labels="strict")
         .fit(TEXTS, LABELS)
         .guarantee_.not_covered
@@ -289,7 +289,7 @@ def test_strict_in_python(letters):
             model.fit(texts, labels)
         assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
     assert (
-        A_STRICT_STOP
+        Term(Caveat.STRICT_STOP)
         not in model.set_params(unknown_labels="error")
         .fit(TEXTS, LABELS)
         .guarantee_.not_covered
@@ -321,7 +321,7 @@ def test_a_strict_task_of_a_stream_stops_before_the_charge(kind, folder):
     ledger = Ledger(folder / "ledger.db", "wards")
     model = kind(GaussianDP(0.2), CLASSES, unknown_labels="strict")
     model.partial_fit(X, LABELS, ledger=ledger, partition="one")
-    assert A_STRICT_STOP in model.guarantee_.not_covered
+    assert Term(Caveat.STRICT_STOP) in model.guarantee_.not_covered
     for rows, labels in (
         (X, [*LABELS[:5], "Jane"]),
         (np.vstack([X[:5], X[5:] * np.nan]), LABELS),
@@ -354,11 +354,11 @@ def test_a_strict_evaluation_in_python(folder):
         assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
         assert charges(folder) == 0
         found = dppl.evaluate(model, rows, labels, GaussianDP(0.1))
-        assert A_STRICT_STOP not in found.guarantee.not_covered
+        assert Term(Caveat.STRICT_STOP) not in found.guarantee.not_covered
     found = dppl.evaluate(
         model, X, LABELS, GaussianDP(0.1), ledger=ledger, unknown_labels="strict"
     )
-    assert A_STRICT_STOP in found.guarantee.not_covered
+    assert Term(Caveat.STRICT_STOP) in found.guarantee.not_covered
     assert charges(folder) == 1
     with pytest.raises(DpplError, match=r"^unknown_labels must be one of"):
         dppl.evaluate(model, X, LABELS, GaussianDP(0.1), unknown_labels="error")
@@ -510,7 +510,7 @@ def test_a_strict_run_of_good_records_goes_on(folder, readers, cli):
     readers(0)
     assert cli(*READERS["evaluate texts"][0], "--unusable", "stop").exit_code == 0
     assert (
-        A_STRICT_STOP
+        Term(Caveat.STRICT_STOP).to_dict()
         in json.loads((folder / "e.json").read_text())["guarantee"]["not_covered"]
     )
     for name in ("embed", "split", "split of a table"):

@@ -163,7 +163,7 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
         report["macro_f1"], abs=0.05
     )
     assert content["n"]["value"] == pytest.approx(150, abs=1)
-    assert content["unit"] == "one person with all of their records"
+    assert content["unit"] == "person"
     assert "F1 of all labels together" in released.stdout
     for form in (["--for", "hub"], ["--out", "page.html"], ["--out", "page.md"]):
         assert cli("show", "m.safetensors", "--results", "e.json", *form).exit_code == 0

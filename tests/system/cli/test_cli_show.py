@@ -12,7 +12,7 @@ from dppl import PublicData
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement.words import details as details_of
-from dppl.statement.words import in_a_row, table
+from dppl.statement.words import in_a_row, table, text
 
 HEADINGS = [
     "Protected",
@@ -38,12 +38,12 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
     loaded = dppl.load(model)
     assert words(loaded.guarantee_.summary()) in shown
     details = details_of(loaded.guarantee_)
-    assert [heading for heading, _ in details] == HEADINGS
+    assert [heading for _, heading, _ in details] == HEADINGS
     assert (
         words(
             " ".join(
                 " ".join([heading, *(f"- {item}" for item in items)])
-                for heading, items in details
+                for _, heading, items in details
             )
         )
         in shown
@@ -52,7 +52,7 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
     assert f"noise_std = {release.parameters['noise_std']:.6g}" in shown
     assert "rho = 10000" in shown
     assert f"mu = {rounded_up(release.cost['mu'])}" in shown
-    assert release.mechanism in result.stdout
+    assert text(release.mechanism) in result.stdout
 
 
 def test_machines_get_the_description(model, cli):
@@ -100,7 +100,10 @@ def test_every_release_is_readable_in_80_columns(task, cli):
     assert len(rows) == len(releases) > 3
     assert rows[-1][0][0].startswith("5: ")
     for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
-        assert f"{release.statistic}, by the {release.mechanism}" in " ".join(what)
+        assert (
+            f"{text(release.statistic)}, by the {text(release.mechanism)}"
+            in " ".join(what)
+        )
         assert f"noise_std = {release.parameters['noise_std']:.6g}".replace(
             "e+0", "e+"
         ) in " ".join(noise)

@@ -25,6 +25,8 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, write_table
 from dppl.kernel import reading
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -870,7 +872,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
     assert result.exit_code == 0
     assert "to mails in ledger.db, release 1: budget mu 1 (" in result.stdout
     assert "left mu 0.6.\n" in result.stdout
-    assert dppl.load("m.safetensors").guarantee_.ledger_entry == "mails, release 1"
+    assert dppl.load("m.safetensors").guarantee_.charges == (Charge("mails", 1),)
     result = cli(*TRAIN[:-1], "n.safetensors", "--mu", "0.75", *account)
     assert result.exit_code == 3
     assert "has 0.6 left of 1" in error_line(result)
@@ -1465,7 +1467,7 @@ def table_of(text):
 
 def test_columns_that_were_typed_are_remembered(trained, mails, cli, error_line):
     assert trained.model_.columns_ == {"x": "body", "y": "folder", "id": "key"}
-    assert any("names of columns" in text for text in trained.guarantee_.public_inputs)
+    assert Term(PublicInput.COLUMNS) in trained.guarantee_.public_inputs
     (mails / "new.csv").write_text(
         "key,other,body,folder\nk1,klm,abc,cat\nk2,abc,klm,gnu\n"
     )
@@ -1509,7 +1511,7 @@ def test_columns_that_were_found_are_not_in_the_model(mails, cli):
     assert cli(*TRAIN, *EXACT).exit_code == 0
     model = dppl.load(mails / "m.safetensors")
     assert model.columns_ == {}
-    assert not any("columns" in text for text in model.guarantee_.public_inputs)
+    assert Term(PublicInput.COLUMNS) not in model.guarantee_.public_inputs
     assert b'"columns"' not in (mails / "m.safetensors").read_bytes()
 
 

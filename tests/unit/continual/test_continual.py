@@ -9,6 +9,7 @@ from dppl.continual import ContinualPrototypes, _sums
 from dppl.continual._sums import ReleasedSums
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable
+from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab.streams import class_incremental, shuffled
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.streams import replay
@@ -214,11 +215,11 @@ def test_public_rows_are_read_once(tmp_path):
         lattice=LatticeOptions(center="public"), public=PublicData(public)
     ).partial_fit(*first)
     model.partial_fit(*third)
-    assert "the public rows" in model.guarantee_.public_inputs
+    assert Term(PublicInput.PUBLIC_ROWS) in model.guarantee_.public_inputs
     model.save(tmp_path / "m.safetensors")
     again = dppl.load(tmp_path / "m.safetensors").set_params(random_state=0)
     assert again.partial_fit(*first).to_bytes() == model.partial_fit(*first).to_bytes()
-    assert "the public rows" in again.guarantee_.public_inputs
+    assert Term(PublicInput.PUBLIC_ROWS) in again.guarantee_.public_inputs
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dppl.errors import ParameterError
 from dppl.estimators.plan import seed_of
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.terms import Unit
 from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.prototypes import LinearProbe
 
@@ -180,7 +181,7 @@ def test_all_data_costs_the_root_of_the_number_of_tasks_and_says_so(budget, tmp_
         "one record is added to or removed from the records of one task, which all later tasks are given again"
         in said
     )
-    assert guarantee.unit == "one record"
+    assert guarantee.unit is Unit.RECORD
     with pytest.raises(ParameterError, match="shares no record"):
         model.partial_fit(X, Y, ledger=account, partition="may")
 

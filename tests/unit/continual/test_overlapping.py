@@ -14,12 +14,13 @@ from dppl.continual import ContinualPrototypes
 from dppl.errors import BudgetError, BudgetExceeded, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import Cost, Release, compose
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.terms import Caveat, Mechanism, Norm, Statistic, Term, Unit
 from dppl.lab import FullDataContinual
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 
 BUDGETS = (ZCDP(0.25), GaussianDP(1.3), ApproxDP(2.0, 1e-6))
-SEVERAL = "several records of one person (the guarantee weakens with their number)"
+SEVERAL = Term(Caveat.SEVERAL_RECORDS)
 
 
 def make(budget=BUDGETS[0], **options):
@@ -77,12 +78,9 @@ def _smaller(budget):
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_the_statement_is_of_all_tasks_so_far(budget):
     guarantee = check_statement(budget)
-    assert guarantee.unit == "a person with at most one record in each task"
+    assert guarantee.unit is Unit.PERSON_IN_TASKS
     said = " ".join(str(guarantee).split())
-    assert (
-        "some of the tasks, one or several or all, differ by one record each, added or removed"
-        in said
-    )
+    assert "any number of tasks differ by one record each, added or removed" in said
     assert "a person, or a record, is in a task at most once" in said
     assert "several records of one person in one task" in said
     assert SEVERAL not in guarantee.not_covered
@@ -99,7 +97,7 @@ def test_a_total_that_stays_at_that_of_one_task_is_noticed(monkeypatch):
 
 def test_without_the_parameter_tasks_are_disjoint():
     guarantee = learn([records(), records(1)], tasks="disjoint").guarantee_
-    assert guarantee.unit == "one record"
+    assert guarantee.unit is Unit.RECORD
     assert guarantee.budget == BUDGETS[0]
     assert SEVERAL in guarantee.not_covered
     with pytest.raises(
@@ -234,10 +232,10 @@ def test_a_total_beyond_all_use_is_refused_before_it_is_paid(tmp_path):
 def test_only_gaussian_noise_is_one_entry_of_several_tasks():
     cost = Cost(rho=0.125, mu=0.9, epsilon=1.0)
     selection = Release(
-        mechanism="exponential",
-        statistic="rows",
+        mechanism=Term(Mechanism.EXPONENTIAL),
+        statistic=Term(Statistic.STATED, text="rows"),
         sensitivity=1.0,
-        norm="range",
+        norm=Norm.MONOTONE_UTILITY,
         parameters={},
         cost={"rho": cost.rho, "mu": cost.mu, "epsilon": cost.epsilon},
     )

@@ -7,7 +7,7 @@ from dppl import GaussianDP
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel import persons
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Assumption, Neighbours, Term, Unit
 from dppl.statement.verification import verify
 from laws.replay import spent, watched
 
@@ -41,12 +41,11 @@ def test_every_task_takes_a_person_for_one_record_at_no_more_noise(cls):
     assert all(
         (values == tensors[name]).all() for name, values in model._tensors().items()
     )
-    assert model.guarantee_.unit == PERSON
+    assert model.guarantee_.unit == Unit.PERSON
     assert model.guarantee_.mu == alone.guarantee_.mu
-    assert any("a person is in one task" in one for one in model.guarantee_.assumptions)
-    assert not any(
-        "a record is in one task" in one for one in model.guarantee_.assumptions
-    )
+    assumed = {one.code for one in model.guarantee_.assumptions}
+    assert Assumption.DISJOINT_TASKS_OF_PERSONS in assumed
+    assert Assumption.DISJOINT_TASKS not in assumed
     assert verify(model).holds
 
 
@@ -88,11 +87,11 @@ def replay(**options):
 def test_what_overlapping_tasks_cost_a_person_adds_up():
     shown, stated, model = replay(tasks="overlapping")
     assert 0.9 * 3 * 0.5**2 <= shown <= stated <= 3 * 0.5**2 * (1 + 1e-9)
-    assert model.guarantee_.unit == PERSON
-    assert model.guarantee_.neighbours.endswith(
-        "a person counts as one record, of one class, in each task"
+    assert model.guarantee_.unit == Unit.PERSON
+    assert model.guarantee_.neighbours == Term(
+        Neighbours.IN_EACH_TASK, of=Term(Neighbours.PERSON_IN_A_CLASS)
     )
-    assert not any("at most once" in one for one in model.guarantee_.assumptions)
+    assert Term(Assumption.ONCE_IN_EACH_TASK) not in model.guarantee_.assumptions
     assert verify(model).holds
     # The statement of disjoint tasks does not cover a person in three.
     shown, stated, _ = replay(tasks="disjoint")

@@ -347,7 +347,7 @@ def test_no_other_format_is_read(version, tmp_path):
     forged(path, describe(path) | {"format": version})
     with pytest.raises(
         ModelFileError,
-        match=f"has format {version!r}; this version of dppl reads format 4",
+        match=f"has format {version!r}; this version of dppl reads format 5",
     ):
         dppl.load(path)
 

@@ -35,6 +35,8 @@ from dppl.estimators import search as search_module
 from dppl.kernel import search as kernel_search
 from dppl.kernel.mechanisms import randomness
 from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.records import HeldRecords
 from dppl.kernel.search import RightAnswers
 
@@ -93,7 +95,7 @@ def test_the_released_model_carries_the_guarantee_of_the_whole_search(
     words = str(model.guarantee_)
     assert "repeat-and-select" in words
     assert (
-        "which its running time tells, and so do the times of files written after it"
+        "which its running time reveals, and so do the times of files written after it"
         in words
     )
     assert "hyper-parameters and models chosen by looking at private data" not in words
@@ -277,7 +279,7 @@ def test_a_search_fits_into_an_account_of_its_own_budget(ledger):
         {"lattice__pool": 1},
         {"lattice__pool": 16},
     ]
-    assert search.guarantee_.ledger_entry == "wards, release 1"
+    assert search.guarantee_.charges == (Charge("wards", 1),)
     assert 0.999 * BUDGET.epsilon < account.spent()["epsilon"] <= BUDGET.epsilon
     with pytest.raises(BudgetExceeded):
         MeanPrototypes(ApproxDP(0.5, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
@@ -300,8 +302,7 @@ def test_a_search_says_that_the_times_of_files_tell_its_number_of_runs(
     assert (
         tmp_path / "ledger.db"
     ).stat().st_mtime > 1  # written after the last run, so it must be said:
-    times = "the times of files written after it (the model, the ledger)"
-    assert any(times in text for text in search.guarantee_.not_covered)
+    assert Term(Caveat.NUMBER_OF_RUNS) in search.guarantee_.not_covered
     assert "times of all files that are written after the search" in " ".join(
         PrivateSearch.__doc__.split()
     )
@@ -448,9 +449,9 @@ def test_public_rows_behind_the_map_are_named():
         .set_params(estimator__public=PublicData(P))
         .fit(X, Y)
     )
-    assert "the public rows" in search.guarantee_.public_inputs
+    assert Term(PublicInput.PUBLIC_ROWS) in search.guarantee_.public_inputs
     assert (
-        "the public rows"
+        Term(PublicInput.PUBLIC_ROWS)
         not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
     )
 

@@ -22,6 +22,8 @@ from dppl.kernel.outcomes import (
     Rivals,
     SignedHits,
 )
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Mechanism, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE, STEPS
 from loops import loop
 
@@ -354,7 +356,7 @@ def test_persons_count_once_in_a_comparison():
     assert found.n.value == pytest.approx(
         601, abs=30
     )  # about 19 standard deviations of the noise
-    assert found.guarantee.unit == found.unit == "one person with all of their records"
+    assert found.guarantee.unit is found.unit is Unit.PERSON
     assert (
         compare(TABLE, TABLE, tuple(many[1:]), many[0], GaussianDP(2.0)).better
         == "second"
@@ -370,11 +372,9 @@ def test_a_choice_takes_the_best_and_says_what_it_does_not_say():
         compare(TABLE, TABLE, tables[:2], labels, GaussianDP(0.3))
     )
     (release,) = chosen.guarantee.releases
-    assert release.mechanism == "exponential mechanism"
+    assert release.mechanism == Term(Mechanism.EXPONENTIAL)
     assert release.cost["mu"] <= 0.3
-    assert any(
-        "how good the chosen model is" in text for text in chosen.guarantee.not_covered
-    )
+    assert Term(Caveat.CHOSEN_MODEL) in chosen.guarantee.not_covered
     content = json.loads(chosen.to_json())
     assert (content["position"], content["evaluate_on_other_records"]) == (2, True)
     assert (
@@ -403,7 +403,7 @@ def test_whatever_fails_costs_nothing_and_a_release_is_charged_once(tmp_path):
         assert ledger.releases() == []
     found = compare(TABLE, TABLE, tables, labels, GaussianDP(1), ledger=ledger)
     (release,) = ledger.releases()
-    assert found.guarantee.ledger_entry == "d, release 1"
+    assert found.guarantee.charges == (Charge("d", 1),)
     assert release["estimator"] == "comparison"
 
 
@@ -465,11 +465,8 @@ def test_after_a_choice_an_evaluation_says_by_which_records(tmp_path):
             models[0], X, y, GaussianDP(1), ledger=ledger, partition=part
         )
         said = [
-            text.split(":")[0]
-            for text in one.guarantee.not_covered
-            if "chosen by these records" in text
+            (item["dataset"], item["number"])
+            for item in one.guarantee.not_covered
+            if item.code is Caveat.CHOSEN_BY_THESE_RECORDS
         ]
-        expected = (
-            "how good a model is that was chosen by these records (d, release {})"
-        )
-        assert said == [expected.format(number) for number in releases]
+        assert said == [("d", int(number)) for number in releases]

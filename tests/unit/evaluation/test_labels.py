@@ -23,7 +23,7 @@ from dppl.kernel import outcomes
 from dppl.kernel.measure import calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.outcomes import Guesses, LabelOutcomes, SeveralOutcomes, WholeSets
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Assumption, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE, STEPS
 from dppl.kernel.reading import SeveralLabels
 from dppl.metrics import evaluate_several
@@ -275,7 +275,7 @@ def test_a_person_weighs_one_whatever_their_records():
     one = evaluated(
         truth, predicted, budget=STRONG, groups=[0] * 50_000 + list(range(1, 301))
     )
-    assert (one.unit, one.counted) == (PERSON, "persons")
+    assert (one.unit, one.counted) == (Unit.PERSON, "persons")
     assert one.n.value == pytest.approx(301, abs=0.5)
     assert one.labels.recall.value == pytest.approx(300 / 301, abs=1e-3)
 
@@ -344,7 +344,7 @@ def test_a_model_of_several_labels_is_known_by_an_attribute():
     assert again.to_dict() | {"guarantee": 0, "together": 0, "model_sha256": 0} == other.to_dict() | {
         "guarantee": 0, "together": 0, "model_sha256": 0}  # fmt: skip
     assert one.labels.max_labels == 3
-    assert "whole numbers" in " ".join(one.guarantee.assumptions)
+    assert Term(Assumption.PREDICTED_EXACTLY) in one.guarantee.assumptions
     # The same records twice: squares of mu add up.
     assert one.together.mu == pytest.approx(np.hypot(1, one.guarantee.mu))
     foreign = OneVsRestClassifier(LogisticRegression()).fit(X, truth.astype(int))

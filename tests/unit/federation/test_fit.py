@@ -21,9 +21,10 @@ from dppl import (
 )
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.estimators.model_file import describe
-from dppl.estimators.plan import ROWS_MIX
 from dppl.federation import Federation, Holder, InProcess
 from dppl.io import EmbeddingTable
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.reading import SeveralLabels
 from dppl.prototypes import LinearProbe
@@ -114,13 +115,10 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
         federation = Federation(InProcess(opened))
         model = made(SoftmaxPrototypes).fit(federation)
         later = made(MeanPrototypes).fit(federation)
-    assert later.guarantee_.ledger_entry.startswith("north: wards, release 2; ")
+    assert later.guarantee_.charges[0] == Charge("wards", 2, "north")
     guarantee = model.guarantee_
     assert guarantee.holders == NAMES
-    assert (
-        guarantee.ledger_entry
-        == "north: wards, release 1; south: wards, release 1; west: wards, release 1"
-    )
+    assert guarantee.charges == tuple(Charge("wards", 1, name) for name in NAMES)
     assert guarantee.fit_for_release
     said = str(guarantee)
     assert "a person with records at several institutions" in said
@@ -151,7 +149,7 @@ def test_persons_and_several_labels(tmp_path):
     (tmp_path / "persons").mkdir()
     with holders(tmp_path / "persons", persons=True) as opened:
         model = made(SoftmaxPrototypes).fit(Federation(InProcess(opened)))
-    assert model.guarantee_.unit == "one person with all of their records"
+    assert model.guarantee_.unit is Unit.PERSON
     matrices = {
         name: (X, np.array(CLASSES)[None] == y[:, None], ids)
         for name, (X, y, ids) in tables().items()
@@ -266,7 +264,7 @@ def test_a_table_whose_rows_may_mix_is_named_for_all(said, tmp_path):
         model = made(MeanPrototypes).fit(
             Federation(InProcess({"north": north, "west": mixed}))
         )
-    assert (ROWS_MIX in model.guarantee_.not_covered) == bool(said)
+    assert (Term(Caveat.ROWS_MIX) in model.guarantee_.not_covered) == bool(said)
     model.save(tmp_path / "model.safetensors")
     assert dppl.verify(tmp_path / "model.safetensors").holds
 

@@ -102,10 +102,7 @@ def test_it_trains_the_normalisation_layers_and_the_head_and_nothing_else(
     }
     assert changed == set(model.selection_)
     assert (model.predict(bars[0]) == bars[1]).mean() > 0.9
-    assert (
-        model.guarantee_.releases[0].statistic
-        == "sum of clipped gradients (159 trained weights)"
-    )
+    assert "sum of clipped gradients (159 trained weights)" in str(model.guarantee_)
 
 
 def test_a_task_is_stored_in_its_norms_and_head(vit, bars, tmp_path):

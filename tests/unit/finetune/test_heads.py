@@ -11,7 +11,7 @@ from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
 from dppl.finetune.model_file import training_of
 from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon
 from dppl.statement.verification import verify
 from laws.replay import spent, watched
@@ -195,7 +195,7 @@ def test_a_file_states_all_releases_and_is_verified(persons, net, images, tmp_pa
     model.fit(X, y, groups=np.arange(40) // 4 if persons else None)
     path = tmp_path / "model.safetensors"
     model.save(path)
-    assert (model.guarantee_.unit == PERSON) is persons
+    assert (model.guarantee_.unit == Unit.PERSON) is persons
     assert verify(path).holds
     again = SparseFinetuner.load(path, net)
     assert (again.decision_function(X) == model.decision_function(X)).all()

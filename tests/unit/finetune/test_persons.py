@@ -9,7 +9,7 @@ from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune import gradients as module_of_gradients
 from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.records import HeldRecords
 from dppl.statement.verification import verify
 
@@ -105,7 +105,7 @@ def test_a_fit_promises_persons_and_goes_on_for_persons_alone(
         recipe=Recipe(epochs=2, block=1),
     )
     model.fit(X, y, groups=ids, checkpoint=tmp_path / "run")
-    assert model.guarantee_.unit == PERSON
+    assert model.guarantee_.unit == Unit.PERSON
     model.save(tmp_path / "model.safetensors")
     assert verify(tmp_path / "model.safetensors").holds
     with pytest.raises(ParameterError, match="another unit of the guarantee"):

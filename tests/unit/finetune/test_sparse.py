@@ -28,7 +28,7 @@ from dppl.finetune import (
 )
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import Training
-from dppl.kernel.privacy.guarantee import A_STRICT_STOP
+from dppl.kernel.privacy.terms import Caveat, Term
 from dppl.statement import make_report
 from overhearing import overheard
 
@@ -319,7 +319,7 @@ def test_labels_are_read_after_the_charge(net, labelled, tmp_path):
     assert len(ledger.releases()) == 1
     model = make(net, GaussianDP(1.0), unknown_labels="ignore").fit(X, y, ledger=ledger)
     assert ledger.releases()[1]["status"] == "released"
-    assert not any("unknown_labels" in item for item in model.guarantee_.not_covered)
+    assert Term(Caveat.UNKNOWN_LABEL_STOP) not in model.guarantee_.not_covered
 
 
 def test_any_weights_may_be_named(net, labelled, tmp_path):
@@ -356,7 +356,10 @@ def test_a_strict_fit_stops_before_the_charge_and_says_so(net, labelled, tmp_pat
         with pytest.raises(InputError, match="records that can all be used"):
             strict.fit(rows, labels, ledger=ledger)
     assert not ledger.releases()
-    assert A_STRICT_STOP in strict.fit(X, y, ledger=ledger).guarantee_.not_covered
+    assert (
+        Term(Caveat.STRICT_STOP)
+        in strict.fit(X, y, ledger=ledger).guarantee_.not_covered
+    )
 
 
 def test_classes_must_be_public(net, labelled):

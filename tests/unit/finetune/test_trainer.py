@@ -23,6 +23,8 @@ from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Mechanism, PublicInput, Term
 from dppl.testing import recorded, replayed
 from loops import loop
 from overhearing import overheard
@@ -217,7 +219,9 @@ def test_epsilon_is_that_of_dp_accounting(net, epsilon, delta, rate, steps):
 
 def test_sampling_is_stated_and_accounted_in_approximate_dp_only(net, images):
     run = make(net, ROUGH, sampling_rate=0.5, steps=4, batch_size=20.0).fit(*images)
-    assert run.guarantee_.releases[0].mechanism == "rounded Gaussian on Poisson samples"
+    assert run.guarantee_.releases[0].mechanism == Term(
+        Mechanism.SAMPLED_ROUNDED_GAUSSIAN
+    )
     assert run.guarantee_.releases[0].parameters["sampling_rate"] == 0.5
     with pytest.raises(BudgetError, match="approximate DP"):
         make(net, GaussianDP(1.0), sampling_rate=0.5).plan((1, 6, 6))
@@ -303,7 +307,7 @@ def test_the_ledger_is_charged_before_the_first_step(
     )
     run = make(net, GaussianDP(0.8)).fit(*images, ledger=ledger)
     assert set(charges) == {1}
-    assert run.guarantee_.ledger_entry == "images, release 1"
+    assert run.guarantee_.charges == (Charge("images", 1),)
     assert ledger.releases()[0]["status"] == "released"
     charges.clear()
     with overheard() as heard, pytest.raises(BudgetExceeded):
@@ -318,7 +322,7 @@ def test_the_statement_says_what_it_rests_on(net, images):
     guarantee = make(net, GaussianDP(1.0), random_state=0).fit(*images).guarantee_
     assert not guarantee.fit_for_release
     assert guarantee.exact  # sums of integers, and noise that is exactly rounded
-    assert "the module before the training" in guarantee.public_inputs
+    assert Term(PublicInput.MODULE) in guarantee.public_inputs
     assert Guarantee.from_dict(guarantee.to_dict()).to_dict() == guarantee.to_dict()
     again = make(net, GaussianDP(1.0), random_state=0).fit(*images)
     assert (
@@ -328,7 +332,8 @@ def test_the_statement_says_what_it_rests_on(net, images):
 
 
 def test_that_records_are_computed_side_by_side_is_stated(net):
-    assert "computed with it" in make(net).plan((1, 6, 6)).guarantee.not_covered[0]
+    first = make(net).plan((1, 6, 6)).guarantee.not_covered[0]
+    assert first == Term(Caveat.COMPUTED_TOGETHER)
     assert "computed with it" not in str(make(net, block=1).plan((1, 6, 6)).guarantee)
 
 

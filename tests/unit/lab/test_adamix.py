@@ -11,6 +11,7 @@ from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.kernel.privacy import Ledger
+from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab import AdaMix
 from dppl.prototypes import LinearProbe
 from dppl.prototypes._softmax import ExampleClassifier
@@ -304,9 +305,7 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_a_count(opti
     gradients, size = model.guarantee_.releases
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
     assert (gradients.times, size.times, size.sensitivity) == (7, 1, 1)
-    assert "the examples or descriptions of the classes, " in str(
-        model.guarantee_.public_inputs
-    )
+    assert Term(PublicInput.EXAMPLES) in model.guarantee_.public_inputs
 
 
 # The laws replay all releases of neighbours (`tests/laws/test_replay.py`). Here are

@@ -17,7 +17,8 @@ from dppl.estimators.plan import seed_of
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import Training
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Statistic, Term, Unit
 from dppl.lab import FilmEnsemble
 from laws.replay import spent, watched
 
@@ -220,7 +221,7 @@ def test_a_person_of_many_records_pays_as_one_of_one_does(net, tasks):
     cost = sum(spent(one, other, 3) for one, other in zip(uses, again, strict=True))
     assert Fraction(9, 10) * Fraction(stated.mu) ** 2 < cost <= Fraction(stated.mu) ** 2
     assert first.guarantee_ == second.guarantee_ == stated
-    assert stated.unit == PERSON
+    assert stated.unit == Unit.PERSON
     with pytest.raises(ParameterError, match="earlier tasks has other"):
         first.partial_fit(X, y)
     # Their records by themselves cost more than was stated.
@@ -264,9 +265,9 @@ def test_the_statement_of_disjoint_tasks_is_that_of_one(net, tasks):
     assert guarantee.mu == one.mu <= 1
     assert guarantee.n_models == 3
     assert guarantee.releases == one.releases
-    assert (
-        guarantee.releases[0].statistic
-        == f"sum of clipped gradients ({N_TRAINED} trained weights), of one task"
+    assert guarantee.releases[0].statistic == Term(
+        Statistic.OF_ONE_TASK,
+        of=Term(Statistic.NETWORK_GRADIENTS, n_weights=N_TRAINED),
     )
     said = " ".join(str(guarantee).split())
     for words in (
@@ -291,7 +292,7 @@ def test_the_statement_of_tasks_that_overlap_is_of_all_of_them(
             squared <= Fraction(guarantee.mu) ** 2 <= squared * (1 + Fraction(1, 10**9))
         )
         assert guarantee.stays_within_budget()
-    assert guarantee.unit == "a person with at most one record in each task"
+    assert guarantee.unit is Unit.PERSON_IN_TASKS
     with pytest.raises(
         ParameterError, match="partition names a part that shares no record"
     ):
@@ -415,10 +416,8 @@ def test_each_task_is_charged_before_its_first_step(net, tasks, tmp_path, monkey
         charges.clear()
         model.partial_fit(X, y, ledger=ledger, partition=f"task {number}")
         assert set(charges) == {number}
-    assert (
-        model.guarantee_.ledger_entry
-        == "images, release 1; images, release 2; images, release 3"
-    )
+    charged = tuple(Charge("images", number) for number in (1, 2, 3))
+    assert model.guarantee_.charges == charged
     assert {release["status"] for release in ledger.releases()} == {"released"}
     charges.clear()
     with pytest.raises(BudgetExceeded):

@@ -25,6 +25,7 @@ from dppl import (
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.prototypes import _softmax
 from dppl.prototypes._softmax import (
     CLIP,
@@ -411,9 +412,7 @@ def test_a_search_takes_examples():
         random_state=0,
     )
     search.fit(X, y)
-    assert "the examples or descriptions of the classes, " in str(
-        search.guarantee_.public_inputs
-    )
+    assert Term(PublicInput.EXAMPLES) in search.guarantee_.public_inputs
 
 
 def test_examples_may_be_tables():

@@ -48,7 +48,7 @@ def test_the_header_names_the_budget_for_machines(description):
         1.0,
         1e-6,
     )
-    assert (privacy["unit"], privacy["adjacency"]) == ("one record", "add-remove")
+    assert (privacy["unit"], privacy["adjacency"]) == ("record", "add-remove")
     assert privacy["fit_for_release"] == description["guarantee"]["fit_for_release"]
     assert fields["model_sha256"] == "00ff"
 
@@ -117,22 +117,21 @@ def test_the_numbers_stand_in_a_table(description):
 def test_the_card_says_everything_a_reviewer_asks(description):
     card = model_card(description)
     release = description["guarantee"]["releases"][0]
+    guarantee = Guarantee.from_dict(description["guarantee"])
     wanted = [
-        release["mechanism"],
-        release["statistic"],
+        words.text(guarantee.releases[0].mechanism),
+        words.text(guarantee.releases[0].statistic),
         f"sensitivity {rounded_up(release['sensitivity'])}",
     ]
     wanted += [
         f"{name} = {rounded_up(value)}" for name, value in release["cost"].items()
     ]
     wanted += [
-        description["guarantee"]["neighbours"],
-        *description["guarantee"]["assumptions"],
+        words.text(guarantee.neighbours),
+        *words.texts(guarantee.assumptions),
+        *words.texts(guarantee.public_inputs),
+        *words.texts(guarantee.not_covered),
     ]
-    wanted += (
-        description["guarantee"]["public_inputs"]
-        + description["guarantee"]["not_covered"]
-    )
     for text in wanted:
         assert text in card.replace("\\", "")
     assert ("NOT FOR RELEASE" in card) == (
@@ -172,7 +171,7 @@ def test_texts_of_a_foreign_file_become_no_image_or_link(description, text):
     """A hub would load the image for everybody who reads the card."""
     description["classes"], description["guarantee"]["not_covered"][0] = (
         [text, f"{text} 2"],
-        text,
+        {"code": "stated", "text": text},
     )
     shown = model_card(description).split("---\n", 2)[2]
     assert re.search(r"(?<!\\)(?:\\\\)*\[", shown) is None

@@ -13,6 +13,7 @@ from dppl.continual import ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import Report, make_report
+from dppl.statement.words import text
 from loops import loop
 from unit.statement.contents import NAMES, everything, fitted
 
@@ -121,7 +122,7 @@ def test_the_figures_are_those_of_the_guarantee():
         *guarantee.assumptions,
         *guarantee.public_inputs,
     ):
-        assert item in page
+        assert text(item) in page
     assert "To be filled in by the controller: ..." in plain(
         model.report().markdown(for_="dpo")
     )

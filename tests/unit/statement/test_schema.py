@@ -28,6 +28,17 @@ from dppl.continual import ContinualPrototypes
 from dppl.estimators.model_file import describe
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.terms import (
+    Assumption,
+    Caveat,
+    Mechanism,
+    Neighbours,
+    Norm,
+    PublicInput,
+    Statistic,
+    Term,
+    Unit,
+)
 from dppl.prototypes import LinearProbe
 
 SCHEMA = json.loads(
@@ -126,6 +137,46 @@ def test_the_schema_is_one():
     Draft202012Validator.check_schema(SCHEMA)
 
 
+def alternatives(name, kind):
+    """Return what the terms of a kind may be: codes with the same values are one alternative."""
+    types = {int: "integer", float: "number", str: "string"}
+    by_values = {}
+    for code in kind:
+        by_values.setdefault(tuple(code.fields.items()), []).append(code.value)
+    for fields, codes in by_values.items():
+        values = {
+            value: {"$ref": f"#/$defs/{name}"} if of is Term else {"type": types[of]}
+            for value, of in fields
+        }
+        yield {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["code", *values],
+            "properties": {"code": {"enum": codes}, **values},
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("statistic", Statistic),
+        ("mechanism", Mechanism),
+        ("neighbours", Neighbours),
+        ("public_input", PublicInput),
+        ("assumption", Assumption),
+        ("caveat", Caveat),
+    ],
+)
+def test_the_schema_has_all_codes_with_their_values(name, kind):
+    assert SCHEMA["$defs"][name]["oneOf"] == [*alternatives(name, kind)]
+
+
+def test_the_schema_has_all_units_and_norms():
+    guarantee = SCHEMA["$defs"]["guarantee"]["properties"]
+    assert guarantee["unit"]["enum"] == [*Unit]
+    assert SCHEMA["$defs"]["release"]["properties"]["norm"]["enum"] == [*Norm]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_statements_of_all_models_are_valid(name, statements):
@@ -166,10 +217,10 @@ def test_the_file_itself_holds_nothing_that_is_computed_anew(statements):
         )
 
 
-def test_a_statement_with_a_ledger_entry_is_valid(tmp_path):
+def test_a_statement_with_a_charge_is_valid(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
     content = statement(MeanPrototypes(ZCDP(1.0), [0, 1, 2]), tmp_path, ledger=ledger)
-    assert content["guarantee"]["ledger_entry"] == "wards, release 1"
+    assert content["guarantee"]["charges"] == [{"dataset": "wards", "number": 1}]
     VALIDATOR.validate(content)
 
 
@@ -345,6 +396,9 @@ def release(content):
         ("mean-zcdp", lambda d: d["guarantee"].update(fit_for_release="yes")),
         ("mean-zcdp", lambda d: d["guarantee"]["software"].pop("dppl")),
         ("mean-zcdp", lambda d: d["guarantee"].update(not_covered="nothing")),
+        ("mean-zcdp", lambda d: d["guarantee"].update(not_covered=["timing"])),
+        ("mean-zcdp", lambda d: d["guarantee"].update(unit="one record")),
+        ("mean-zcdp", lambda d: release(d)["statistic"].update(code="of_one_task")),
     ],
 )
 def test_damaged_statements_are_refused(name, damage, statements):

@@ -39,6 +39,8 @@ from dppl.estimators.registry import BY_METHOD
 from dppl.io import EmbeddingTable, pipeline
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.training import items
 from dppl.training.classifier import encoder_of_model
 from laws.traces import heard
@@ -312,7 +314,7 @@ def test_with_one_unusable_record_and_without_it_a_fit_gives_the_same_bytes(
 def test_persons_are_reduced_whatever_cannot_be_used(method, tmp_path):
     ids = [f"person {i // 3}" for i in range(len(TEXTS))]
     model = make(method=method).fit(TEXTS, Y, groups=ids)
-    assert model.guarantee_.unit == "one person with all of their records"
+    assert model.guarantee_.unit is Unit.PERSON
     assert (
         model.model_.to_bytes() != make(method=method).fit(TEXTS, Y).model_.to_bytes()
     )
@@ -492,7 +494,6 @@ def test_one_item_moves_one_class_by_one_row():
 
 
 def test_the_guarantee_lists_an_encoder_that_cannot_promise(letters):
-    words = "an embedding may depend on the records embedded beside it"
     for independent in (True, False):
         letters.fingerprint = replace(letters.fingerprint, row_independent=independent)
         model = make(letters).fit(TEXTS, Y)
@@ -500,7 +501,7 @@ def test_the_guarantee_lists_an_encoder_that_cannot_promise(letters):
             model.guarantee_,
             dppl.evaluate(model, TEXTS, Y, dppl.GaussianDP(0.4)).guarantee,
         ):
-            assert (words not in " ".join(guarantee.not_covered)) == independent
+            assert (Term(Caveat.ROWS_MIX) not in guarantee.not_covered) == independent
 
 
 @pytest.mark.usefixtures("letters")
@@ -657,7 +658,7 @@ def test_in_a_pipeline():
 def test_a_ledger_pays(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(1.0))
     model = make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
-    assert model.guarantee_.ledger_entry == "mails, release 1"
+    assert model.guarantee_.charges == (Charge("mails", 1),)
     with pytest.raises(BudgetExceeded):
         make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
 

@@ -18,6 +18,7 @@ from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, GaussianDP, Release
 from dppl.kernel.privacy.accounting import cost_of_gaussian, root_below
+from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Float = NDArray[np.float64]
 
@@ -98,13 +99,13 @@ class CoinPress:
             *(radius for _, _, radius in self._steps(max(size, 1), lattice)),
         ]
 
-    def describe(self, statistic: str) -> Release:
+    def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism=f"CoinPress mechanism ({len(self.split)} steps of rounded Gaussian noise)",
+            mechanism=Term(Mechanism.COINPRESS, n_steps=len(self.split)),
             statistic=statistic,
             sensitivity=2.0,
-            norm="L2 in radii of each step's ball",
+            norm=Norm.L2_IN_RADII,
             parameters={f"share_{i + 1}": share for i, share in enumerate(self.split)},
             cost=cost_of_gaussian(Fraction(self.mu) ** 2),
         )

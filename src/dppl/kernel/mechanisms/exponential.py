@@ -19,6 +19,7 @@ from dppl.errors import InputError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.accounting import cost_of_selection
+from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
 
@@ -314,7 +315,7 @@ class ExponentialMechanism:
             sought |= (own >= lowest) & (own <= highest)
         return sought
 
-    def describe(self, statistic: str) -> Release:
+    def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.
 
         Under replace-one a record leaves one selection and enters another, or the same
@@ -323,12 +324,12 @@ class ExponentialMechanism:
         """
         epsilon = self.epsilon if self.adjacency == "add-remove" else 2 * self.epsilon
         return Release(
-            mechanism="exponential mechanism"
+            mechanism=Term(Mechanism.EXPONENTIAL)
             if self.size == 1
-            else f"joint exponential mechanism (top-{self.size})",
+            else Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size),
             statistic=statistic,
             sensitivity=float(self.sensitivity),
-            norm="monotone utility",
+            norm=Norm.MONOTONE_UTILITY,
             parameters={"epsilon_per_selection": self.epsilon},
             cost=cost_of_selection(epsilon),
         )

@@ -19,6 +19,7 @@ from dppl.kernel.privacy.accounting import (
     sampled_gaussian_epsilon,
     sampled_gaussian_multiplier,
 )
+from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
 
@@ -51,8 +52,8 @@ class RoundedGaussian:
     squared_sensitivity: Fraction
     noise_std: float  # sigma, before the noise is rounded, in units of the array
     times: int = 1  # number of releases
-    _name: ClassVar[str] = "rounded Gaussian"
-    _norm: ClassVar[str] = "L2"
+    _code: ClassVar[Mechanism] = Mechanism.ROUNDED_GAUSSIAN
+    _norm: ClassVar[Norm] = Norm.L2
     _stated: ClassVar[tuple[str, ...]] = ("noise_std",)
 
     def __post_init__(self) -> None:
@@ -77,10 +78,10 @@ class RoundedGaussian:
         """Return `exact`, which is private, plus noise of the same shape; the sum of two int64 arrays is exact."""
         return exact + source.rounded_gaussian(self.noise_std, exact.shape)
 
-    def describe(self, statistic: str) -> Release:
+    def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
         return Release(
-            mechanism=self._name,
+            mechanism=Term(self._code),
             statistic=statistic,
             sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm=self._norm,
@@ -108,8 +109,8 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     part below the diagonal is a copy.
     """
 
-    _name: ClassVar[str] = "rounded Gaussian on symmetric matrices"
-    _norm: ClassVar[str] = "Frobenius"
+    _code: ClassVar[Mechanism] = Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN
+    _norm: ClassVar[Norm] = Norm.FROBENIUS
     _stated: ClassVar[tuple[str, ...]] = ("noise_std", "off_diagonal_noise_std")
 
     @property
@@ -194,13 +195,13 @@ class SampledGaussian:
         draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
         return np.frombuffer(draws, "<u4") < self.threshold
 
-    def describe(self, statistic: str) -> Release:
+    def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism="rounded Gaussian on Poisson samples",
+            mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
             statistic=statistic,
             sensitivity=math.sqrt(self.each.squared_sensitivity),
-            norm="L2",
+            norm=Norm.L2,
             parameters={
                 "noise_std": self.noise_std,
                 "sampling_rate": self.threshold / 2**_RATE_BITS,

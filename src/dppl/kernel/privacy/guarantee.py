@@ -6,7 +6,7 @@ import functools
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib import metadata
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -30,16 +30,26 @@ from dppl.kernel.privacy.composition import (
     total_epsilon,
     total_mu,
 )
+from dppl.kernel.privacy.terms import (
+    Assumption,
+    Caveat,
+    Code,
+    Mechanism,
+    Neighbours,
+    Norm,
+    PublicInput,
+    Statistic,
+    Term,
+    Unit,
+)
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
-NEIGHBOURS = {
-    "add-remove": "two data sets are neighbours when one record is added or removed",
-    "replace-one": "two data sets are neighbours when one record is replaced by another",
+# What the adjacency alone says of neighbours; a method may have a narrower relation.
+NEIGHBOURS: dict[str, Term[Neighbours]] = {
+    "add-remove": Term(Neighbours.RECORD_ADDED),
+    "replace-one": Term(Neighbours.RECORD_REPLACED),
 }
-# Units: what one neighbour step adds or removes.
-RECORD = "one record"
-PERSON = "one person with all of their records"
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # All deltas at which statements give an epsilon.
@@ -51,28 +61,16 @@ _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
 ASSUMPTIONS = (
-    "each embedding is a function of its record alone",
-    "the encoder and all public inputs were made without the private records",
+    Term(Assumption.EMBEDDED_ALONE),
+    Term(Assumption.PUBLIC_MADE_APART),
 )
-TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
-A_LOOK = "what the owner decided after a look at the records, such as whether to go on (check, review)"
-A_CHANGED_RECORD = (
-    "a changed label or record, which counts as one removed and one added"
-)
-SEVERAL_RECORDS = "several records of one person"
-A_STRICT_STOP = (
-    "whether the run stopped because a record could not be used (strict): one bit"
-)
-# Of no single record: a fit that could not read the files as a whole would not begin.
-FORM_OF_FILES = "the form of the files of records: their format, encoding and header"
-OTHER_RELEASES = "other releases from the same records, whose costs add up"
 ALWAYS_UNCOVERED = (
-    TUNED_ELSEWHERE,
-    A_LOOK,
-    "running time and memory use",
-    f"{SEVERAL_RECORDS} (the guarantee weakens with their number)",
-    OTHER_RELEASES,
-    "preprocessing that was fitted on private records",
+    Term(Caveat.TUNED_ELSEWHERE),
+    Term(Caveat.LOOK),
+    Term(Caveat.TIME_AND_MEMORY),
+    Term(Caveat.SEVERAL_RECORDS),
+    Term(Caveat.OTHER_RELEASES),
+    Term(Caveat.PREPROCESSING),
 )
 
 
@@ -82,12 +80,12 @@ class Release:
 
     Parameters
     ----------
-    mechanism, statistic : str
-        For example ``"rounded Gaussian"``, and what it was applied to.
+    mechanism, statistic : Term
+        For example ``Term(Mechanism.ROUNDED_GAUSSIAN)``, and what it was applied to.
     sensitivity : float
         Bound on what one record changes, in units of the statistic.
-    norm : str
-        Norm of `sensitivity`.
+    norm : Norm
+        Of `sensitivity`.
     parameters : dict of str to float
         Of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
@@ -99,28 +97,19 @@ class Release:
         Number of draws. Sensitivity and noise are for one, the cost is for all.
     """
 
-    mechanism: str
-    statistic: str
+    mechanism: Term[Mechanism]
+    statistic: Term[Statistic]
     sensitivity: float
-    norm: str
+    norm: Norm
     parameters: dict[str, float]
     cost: dict[str, float]
     times: int = 1
-
-    @property
-    def drawn(self) -> str:
-        """The mechanism, and how often it was used."""
-        return (
-            self.mechanism
-            if self.times == 1
-            else f"{self.mechanism}, {self.times} times"
-        )
 
     def repeated(self, times: int) -> Release:
         """Return the entry of this release of Gaussian noise, made so many times."""
         if set(self.cost) != {"mu", "rho"}:
             raise BudgetError(
-                f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}."
+                f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism.code}."
             )
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
@@ -136,7 +125,7 @@ class Release:
             )
         if names != {"epsilon", "mu", "rho"}:
             raise BudgetError(
-                f"costs of {self.mechanism} to several rows together are not known."
+                f"costs of {self.mechanism.code} to several rows together are not known."
             )
         # Selections for several classes, or several steps of one selection: the ranges
         # add up.
@@ -146,10 +135,15 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        values = asdict(self)
-        if self.times == 1:
-            del values["times"]
-        return values
+        values = {
+            "mechanism": self.mechanism.to_dict(),
+            "statistic": self.statistic.to_dict(),
+            "sensitivity": self.sensitivity,
+            "norm": self.norm.value,
+            "parameters": dict(self.parameters),
+            "cost": dict(self.cost),
+        }
+        return values if self.times == 1 else {**values, "times": self.times}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
@@ -168,7 +162,7 @@ class Release:
                 math.isclose(cost[name], follows[name], rel_tol=1e-9)
                 for name in ("mu", "rho")
             )
-        if release.mechanism == "rounded Gaussian" and "mu" in cost:
+        if release.mechanism.code is Mechanism.ROUNDED_GAUSSIAN and "mu" in cost:
             # The last digits went through floats.
             consistent &= cost["mu"] * noise_std >= math.sqrt(
                 release.times
@@ -178,6 +172,32 @@ class Release:
                 "sensitivity, noise and cost of a release contradict each other"
             )
         return release
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A charge that paid for releases: the data set and the number of the release in its ledger.
+
+    Of several institutions, `holder` is the one whose ledger it is.
+    """
+
+    dataset: str
+    number: int
+    holder: str | None = None
+
+    def __str__(self) -> str:
+        charge = f"{self.dataset}, release {self.number}"
+        return charge if self.holder is None else f"{self.holder}: {charge}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        charge = {"dataset": self.dataset, "number": self.number}
+        return charge if self.holder is None else {**charge, "holder": self.holder}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Charge:
+        """Read what `to_dict` wrote."""
+        return cls(**_read_fields(cls, {"holder": None} | values))
 
 
 @functools.cache
@@ -199,22 +219,22 @@ class Guarantee:
         Which data sets count as neighbours.
     releases : tuple of Release
         Every use of a mechanism.
-    public_inputs, not_covered : tuple of str
+    public_inputs, not_covered : tuple of Term
         What was treated as public, and what the guarantee does not cover.
     fit_for_release : bool
         Whether all randomness came from the operating system. False for a seeded run,
         whose noise can be recomputed.
-    neighbours : str, default=None
-        A narrower neighbouring relation in words, where the method has one; None takes
-        the words of `adjacency`.
-    unit : str, default="one record"
+    neighbours : Term, default=None
+        A narrower neighbouring relation, where the method has one; None is the one of
+        `adjacency`.
+    unit : Unit, default=Unit.RECORD
         What one neighbour step adds, removes or replaces.
-    ledger_entry : str, default=None
-        Data set and number of the charge that paid for the releases.
+    charges : tuple of Charge, default=()
+        What paid for the releases in ledgers: of a stream one for each task.
     exact : bool, default=True
         Whether what was drawn is exactly what the accounting speaks of. Where it is
         not, the model is for research, and `not_covered` says why.
-    assumptions : tuple of str
+    assumptions : tuple of Term
         What the guarantee rests on and no program can check.
     software : dict of str to str
         Versions that made the release; by default those installed.
@@ -229,14 +249,14 @@ class Guarantee:
     budget: Budget
     adjacency: str
     releases: tuple[Release, ...]
-    public_inputs: tuple[str, ...]
-    not_covered: tuple[str, ...]
+    public_inputs: tuple[Term[PublicInput], ...]
+    not_covered: tuple[Term[Caveat], ...]
     fit_for_release: bool
-    neighbours: str | None = None
-    unit: str = RECORD
-    ledger_entry: str | None = None
+    neighbours: Term[Neighbours] | None = None
+    unit: Unit = Unit.RECORD
+    charges: tuple[Charge, ...] = ()
     exact: bool = True
-    assumptions: tuple[str, ...] = ASSUMPTIONS
+    assumptions: tuple[Term[Assumption], ...] = ASSUMPTIONS
     software: dict[str, str] = field(default_factory=software_versions)
     n_models: int = 1
     holders: tuple[str, ...] = ()
@@ -248,7 +268,7 @@ class Guarantee:
             raise BudgetError(
                 "accounted in (epsilon, delta) alone: a ledger cannot charge it; use sampling_rate=1."
             )
-        unit = PERSON if self.unit == PERSON else RECORD  # as accounts distinguish them
+        unit = self.unit.of_account
         return [
             replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit)
             for release in self.releases
@@ -391,16 +411,16 @@ class Guarantee:
         return {
             "budget": self.budget.to_dict(),
             "notion": self.budget.notion,
-            "unit": self.unit,
+            "unit": self.unit.value,
             "adjacency": self.adjacency,
-            "neighbours": self.neighbours or NEIGHBOURS[self.adjacency],
+            "neighbours": (self.neighbours or NEIGHBOURS[self.adjacency]).to_dict(),
             "releases": [release.to_dict() for release in self.releases],
-            "public_inputs": list(self.public_inputs),
-            "not_covered": list(self.not_covered),
+            "public_inputs": [one.to_dict() for one in self.public_inputs],
+            "not_covered": [one.to_dict() for one in self.not_covered],
             "fit_for_release": self.fit_for_release,
-            "ledger_entry": self.ledger_entry,
+            "charges": [one.to_dict() for one in self.charges],
             "exact": self.exact,
-            "assumptions": list(self.assumptions),
+            "assumptions": [one.to_dict() for one in self.assumptions],
             "software": dict(self.software),
             **({} if self.n_models == 1 else {"n_models": self.n_models}),
             **({"holders": list(self.holders)} if self.holders else {}),
@@ -478,6 +498,12 @@ def _read(kind: Any, value: Any) -> Any:
         return budget_from_dict(value)
     if kind is Release:
         return Release.from_dict(value)
+    if kind is Charge:
+        return Charge.from_dict(value)
+    if get_origin(kind) is Term:
+        return Term.from_dict(items[0], value)
+    if isinstance(kind, type) and issubclass(kind, Code) and type(value) is str:
+        return kind(value)
     if type(None) in items:
         return None if value is None else _read(items[0], value)
     if get_origin(kind) is tuple and isinstance(value, list):

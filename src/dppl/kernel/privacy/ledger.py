@@ -50,7 +50,8 @@ from dppl.kernel.privacy.composition import (
     total_mu,
     total_rho,
 )
-from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
+from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency, Charge, Guarantee
+from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import (
     SMALLEST_EPSILON,
     gaussian_epsilon,
@@ -67,13 +68,13 @@ __all__ = [
     "accounts",
 ]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # Of a charge: paid for; released, and in no file yet; released, and in a file.
 CHARGED = "charged"
 UNSAVED = "not saved"
 RELEASED = "released"
 # Whom an account is for: a record, or a person with all of their records.
-UNITS = ("record", "person")
+UNITS = (Unit.RECORD.value, Unit.PERSON.value)
 # How accounts add up, by the parameters of their budget; the first is for a new
 # account.
 _ROUTES = {
@@ -141,7 +142,7 @@ _RELEASES = sa.Table(
         index=True,
     ),
     sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("mechanism", sa.Text, nullable=False),
+    sa.Column("mechanism", sa.JSON, nullable=False),  # each with its number of draws
     sa.Column("cost", sa.JSON, nullable=False),
     sa.Column("adjacency", sa.String(32), nullable=False),
     sa.Column("partition_name", sa.String(255), key="partition"),
@@ -172,7 +173,7 @@ class LedgerEntry:
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return a guarantee that says where it was charged."""
-        return replace(guarantee, ledger_entry=str(self))
+        return replace(guarantee, charges=(Charge(self.dataset, self.number),))
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return what a guarantee says once everything was asked: the same, for records in one place."""
@@ -265,7 +266,7 @@ class Ledger:
                     text = f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another."
                     meant = _validate.closest(dataset, names)
                     raise ParameterError(text, parameter="dataset", suggestion=meant)
-                if unit == "person" and adjacency == "replace-one":
+                if unit == Unit.PERSON and adjacency == "replace-one":
                     raise ParameterError(
                         "for persons needs the adjacency add-remove.", parameter="unit"
                     )
@@ -275,7 +276,7 @@ class Ledger:
                     adjacency=adjacency or "add-remove",
                     created=_now(),
                     accounting=accounting or routes[0],
-                    unit=unit or "record",
+                    unit=unit or Unit.RECORD.value,
                 )
                 row = connection.execute(account.returning(*_DATASETS.c)).one()
         self.dataset = dataset
@@ -340,6 +341,7 @@ class Ledger:
             for name in ("exact", "fit_for_release")
             if not getattr(guarantee, name)
         }
+        drawn = dict.fromkeys((one.mechanism, one.times) for one in guarantee.releases)
         given = run
         run = run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
@@ -357,9 +359,10 @@ class Ledger:
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
                 status=CHARGED,
-                mechanism="; ".join(
-                    dict.fromkeys(release.drawn for release in guarantee.releases)
-                ),
+                mechanism=[
+                    {"mechanism": mechanism.to_dict(), "times": times}
+                    for mechanism, times in drawn
+                ],
                 cost=cost,
                 adjacency=guarantee.adjacency,
                 partition=partition,
@@ -460,22 +463,21 @@ class Ledger:
                 .values(values)
             )
 
-    def saved(self, entry: LedgerEntry | str, sha256: str) -> None:
+    def saved(self, entry: LedgerEntry | Charge, sha256: str) -> None:
         """Record that a file holds what a charge paid for.
 
         Parameters
         ----------
-        entry : LedgerEntry or str
-            Or what a guarantee says of it, ``"wards, release 3"``.
+        entry : LedgerEntry or Charge
+            Or what a guarantee says of it.
         sha256 : str
             Hash of the file. A file of another hash than `finish` was told changes
             nothing.
         """
-        dataset, _, number = str(entry).rpartition(", release ")
-        if dataset != self.dataset or not number.isdecimal():
+        if entry.dataset != self.dataset:
             return
         of_entry = (
-            _RELEASES.c.number == int(number),
+            _RELEASES.c.number == entry.number,
             _RELEASES.c.status == UNSAVED,
             sa.func.coalesce(_RELEASES.c.model_sha256, sha256) == sha256,
         )
@@ -554,7 +556,7 @@ class Ledger:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted {kinds}; such costs do not add."
             )
-        unit = "person" if guarantee.unit == PERSON else "record"
+        unit = guarantee.unit.of_account.value
         if unit != self.unit:
             kinds = f"by the {self.unit}, but this release protects a {unit}"
             fit = f"fit {'without' if unit == 'person' else 'with'} groups, or open an account for {unit}s"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from dppl._optional import optional
-from dppl.kernel.privacy.guarantee import PERSON
+from dppl.kernel.privacy.terms import Unit
 from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.methods import ALL_METHODS
@@ -68,7 +68,7 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     mark = f", {notion}" if several_notions and notion != "none" else ""
     name = series_name(cell, mark)
     place = place_of(cell)
-    of_persons = ", for persons" if result.get("unit") == PERSON else ""
+    of_persons = ", for persons" if result.get("unit") == Unit.PERSON else ""
     exact = "exact" if result["exact"] else "floating point"
     return {
         "cell": cell,

@@ -10,6 +10,7 @@ from scipy import stats
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms import SymmetricRoundedGaussian, randomness
+from dppl.kernel.privacy.terms import Norm
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6
@@ -144,7 +145,7 @@ def test_the_entry_of_the_guarantee_has_the_numbers():
     )
     assert (entry.sensitivity, entry.norm, entry.cost) == (
         10.0,
-        "Frobenius",
+        Norm.FROBENIUS,
         {"mu": 1.0, "rho": 0.5},
     )
     assert entry.parameters == {

@@ -266,7 +266,7 @@ def test_costs_to_records_and_to_persons_are_not_composed():
     ):
         with pytest.raises(
             ParameterError,
-            match="of one person with all of their records and one record",
+            match="of one unit, but these are of person and record",
         ):
             together([*of_records, *of_persons])
         assert together([*of_persons, *of_persons]) == together(

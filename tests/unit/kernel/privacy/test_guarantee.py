@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, MeanPrototypes, PureDP
@@ -14,22 +15,45 @@ from dppl.kernel.privacy import Cost, Release, compose
 from dppl.kernel.privacy.accounting import cost_of_gaussian
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.kernel.privacy.terms import (
+    Caveat,
+    Mechanism,
+    Norm,
+    PublicInput,
+    Statistic,
+    Term,
+)
 from dppl.statement.words import table as table_of
 
 RELEASE = Release(
-    mechanism="rounded Gaussian",
-    statistic="class sums",
+    mechanism=Term(Mechanism.ROUNDED_GAUSSIAN),
+    statistic=Term(Statistic.CLASS_SUMS, n_classes=3, dim=4),
     sensitivity=2.5,
-    norm="L2",
+    norm=Norm.L2,
     parameters={"noise_std": 2.5},
     cost={"mu": 1.0, "rho": 0.5},
 )
+ROWS = Term(Statistic.PUBLIC_POSITIONS, n_selected=1, n_classes=3)
 # A mechanism whose cost is known in zCDP only.
-CONCENTRATED = replace(RELEASE, mechanism="discrete Gaussian", cost={"rho": 0.5})
+CONCENTRATED = replace(
+    RELEASE,
+    mechanism=Term(Mechanism.STATED, text="discrete Gaussian"),
+    cost={"rho": 0.5},
+)
 SAMPLED = replace(RELEASE, cost={"epsilon": 1.0, "delta": 1e-6})
 SEARCH = replace(
-    RELEASE, mechanism="repeat and select", cost={"rho_per_run": 0.01, "mean_runs": 5.0}
+    RELEASE,
+    mechanism=Term(Mechanism.REPEAT_AND_SELECT),
+    cost={"rho_per_run": 0.01, "mean_runs": 5.0},
 )
+
+
+def nested(depth):
+    """Return a term in JSON that wraps others this deep."""
+    term = {"code": "number_of_records"}
+    for _ in range(depth):
+        term = {"code": "of_one_task", "of": term}
+    return term
 
 
 def noise(mu):
@@ -37,7 +61,7 @@ def noise(mu):
 
 
 def selection(epsilon):
-    return ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe("rows")
+    return ExponentialMechanism(epsilon=epsilon, sensitivity=4).describe(ROWS)
 
 
 def guarantee(budget=None, **changes):
@@ -45,8 +69,8 @@ def guarantee(budget=None, **changes):
         "budget": budget or ZCDP(0.5),
         "adjacency": "add-remove",
         "releases": (RELEASE,),
-        "public_inputs": ("the encoder",),
-        "not_covered": ("timing",),
+        "public_inputs": (Term(PublicInput.ENCODER),),
+        "not_covered": (Term(Caveat.STATED, text="timing"),),
         "fit_for_release": True,
     }
     return Guarantee(**(fields | changes))
@@ -222,7 +246,7 @@ def test_an_epsilon_of_samples_is_known_at_their_delta_and_above():
 
 POISSON = replace(
     RELEASE,
-    mechanism="rounded Gaussian on Poisson samples",
+    mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
     sensitivity=1.0,
     parameters={"noise_std": 3.0, "sampling_rate": 0.1},
     cost={"epsilon": 1.009, "delta": 1e-6},
@@ -511,6 +535,16 @@ def test_both_views_are_said_whatever_the_budget_was_given_in():
         lambda d: d.update(fit_for_release="no"),
         lambda d: d.update(public_inputs="abc"),
         lambda d: d.update(unit=3),
+        lambda d: d.update(unit="one record"),
+        lambda d: d.update(not_covered=["timing"]),
+        lambda d: d.update(not_covered=[{"code": "unheard_of"}]),
+        lambda d: d.update(not_covered=[{"code": "look", "mu": 1.0}]),
+        lambda d: d.update(public_inputs=[{"code": "look"}]),
+        lambda d: d["releases"][0].update(norm="L2"),
+        lambda d: d["releases"][0]["statistic"].update(n_classes=True),
+        lambda d: d["releases"][0]["statistic"].update(n_classes=3.0),
+        lambda d: d["releases"][0]["statistic"].pop("dim"),
+        lambda d: d["releases"][0].update(statistic=nested(1000)),
         lambda d: d.update(adjacency="nonsense"),
         lambda d: d["releases"][0].update(sensitivity="lots"),
         lambda d: d["releases"][0]["cost"].update(rho=True),
@@ -566,3 +600,13 @@ def test_a_notebook_shows_the_summary_and_the_numbers():
         f">{name}</th>" in shown and f">{value}</td>" in shown
         for name, value in table_of(guarantee)
     )
+
+
+def test_numbers_of_numpy_are_stated_as_numbers_of_python():
+    term = Term(Statistic.CLASS_SUMS, n_classes=np.int64(3), dim=4)
+    assert term == Term(Statistic.CLASS_SUMS, n_classes=3, dim=4)
+    assert json.dumps(term.to_dict())
+    with pytest.raises(ValueError, match="does not have the values"):
+        Term(Statistic.CLASS_SUMS, n_classes=np.bool_(True), dim=4)
+    with pytest.raises(ValueError, match="is not of"):
+        Term(Statistic.OF_ONE_TASK, of=Term(Caveat.LOOK))

@@ -46,7 +46,7 @@ from dppl.kernel.privacy.composition import (
     total_mu,
     total_rho,
 )
-from dppl.kernel.privacy.guarantee import PERSON, Guarantee, Release
+from dppl.kernel.privacy.guarantee import Charge, Guarantee, Release
 from dppl.kernel.privacy.ledger import (
     CHARGED,
     RELEASED,
@@ -56,6 +56,7 @@ from dppl.kernel.privacy.ledger import (
     LedgerEntry,
     accounts,
 )
+from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term, Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from laws.ledgers import content_without_times
 
@@ -68,10 +69,10 @@ def promise(*costs, adjacency="add-remove"):
     """Return a guarantee with releases of these costs."""
     releases = [
         Release(
-            mechanism="test",
-            statistic="s",
+            mechanism=Term(Mechanism.STATED, text="test"),
+            statistic=Term(Statistic.NUMBER_OF_RECORDS),
             sensitivity=1.0,
-            norm="L2",
+            norm=Norm.L2,
             parameters={},
             cost=cost,
         )
@@ -176,8 +177,8 @@ def test_the_relation_of_an_account_is_fixed(file, ledger):
 def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
     of_persons = Ledger(file, "persons", ZCDP(1.0), unit="person")
     a_record = gaussian(0.1)
-    a_person = replace(a_record, unit=PERSON)
-    several = replace(a_record, unit="a person with at most one record")
+    a_person = replace(a_record, unit=Unit.PERSON)
+    several = replace(a_record, unit=Unit.PERSON_IN_TASKS)
     for account, wrong, right in (
         (of_persons, [a_record, several], [a_person]),
         (ledger, [a_person], [a_record]),
@@ -330,7 +331,9 @@ def test_ten_charges_of_a_tenth_of_ten_tenths_fit(file):
 def test_all_releases_of_a_guarantee_are_charged_and_its_budget_is_not(ledger):
     ledger.charge(promise({"rho": 0.25}, {"rho": 0.5}))
     assert ledger.spent() == {"rho": 0.75}
-    assert ledger.releases()[0]["mechanism"] == "test"
+    assert ledger.releases()[0]["mechanism"] == [
+        {"mechanism": {"code": "stated", "text": "test"}, "times": 1}
+    ]
     assert ledger.left() == {"rho": 0.25}
 
 
@@ -474,7 +477,9 @@ def test_an_account_in_gaussian_dp_takes_more_fits_than_one_in_zcdp(tmp_path):
 
 def test_selections_in_gaussian_dp_are_added_by_one_route_too(tmp_path):
     """Though another route proves less for them: a sum of zCDP costs, which an account can have from the start."""
-    selection = ExponentialMechanism(epsilon=0.5, sensitivity=1).describe("rows")
+    selection = ExponentialMechanism(epsilon=0.5, sensitivity=1).describe(
+        Term(Statistic.STATED, text="rows")
+    )
     guarantee = replace(noise(1.0), releases=(selection,))
     spent = {}
     costs = [Cost.from_dict(selection.cost)] * 10
@@ -769,20 +774,23 @@ def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path
         "north",
     )
     assert release["cost"] == model.guarantee_.releases[0].cost
-    assert release["mechanism"] == model.guarantee_.releases[0].mechanism
+    assert release["mechanism"] == [
+        {"mechanism": {"code": "rounded_gaussian"}, "times": 1}
+    ]
     assert release["dppl_version"] == dppl.__version__
     assert release["parameters"]["budget"] == {"rho": 0.25}
     assert release["parameters"]["lattice"]["pool"] == 2
     assert release["charged_at"] <= release["released_at"]
+    charges = (Charge("wards", release["number"]),)
+    assert model.guarantee_.charges == charges
+    assert dppl.load(tmp_path / "m.safetensors").guarantee_.charges == charges
     entry = f"wards, release {release['number']}"
-    assert model.guarantee_.ledger_entry == entry
-    assert dppl.load(tmp_path / "m.safetensors").guarantee_.ledger_entry == entry
     assert f"Charged to the ledger: {entry}." in str(model.guarantee_)
 
 
 def test_without_a_ledger_nothing_is_charged_and_a_partition_is_refused(ledger):
     model = mean(0.25).fit(X, Y)
-    assert model.guarantee_.ledger_entry is None
+    assert model.guarantee_.charges == ()
     assert ledger.releases() == []
     with pytest.raises(ParameterError, match="partition"):
         mean(0.25).fit(X, Y, partition="north")
@@ -790,9 +798,7 @@ def test_without_a_ledger_nothing_is_charged_and_a_partition_is_refused(ledger):
 
 def test_a_refit_pays_again(ledger):
     estimator = mean(0.25)
-    numbers = {
-        estimator.fit(X, Y, ledger=ledger).guarantee_.ledger_entry for _ in range(3)
-    }
+    numbers = {estimator.fit(X, Y, ledger=ledger).guarantee_.charges for _ in range(3)}
     assert len(numbers) == len(ledger.releases()) == 3
 
 
@@ -1017,7 +1023,7 @@ def test_without_the_lock_the_same_two_overspend(file, monkeypatch):
 
 def test_a_guarantee_can_be_charged_without_a_fit(ledger):
     entry = ledger.charge(
-        replace(gaussian(0.5), unit="one patient"),
+        replace(gaussian(0.5), unit=Unit.PERSON_IN_TASKS),
         estimator="mine",
         parameters={"b": 1, "a": None},
     )

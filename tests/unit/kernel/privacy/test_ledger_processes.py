@@ -23,6 +23,7 @@ from dppl._files import remove_parts
 from dppl.errors import BudgetExceeded, LedgerError
 from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, UNSAVED, Ledger, accounts
 
 PROCESSES = 80
@@ -196,9 +197,7 @@ def check_the_books(url, folder, outcome):
     assert finished <= set(files) <= finished | killed
     assert set(files) <= set(booked) <= finished | killed
     for i, path in files.items():
-        assert (
-            models[i].guarantee_.ledger_entry == f"wards, release {booked[i]['number']}"
-        )
+        assert models[i].guarantee_.charges == (Charge("wards", booked[i]["number"]),)
         # Killed between the name of the file and the ledger's line, it is not on record.
         assert booked[i]["status"] == RELEASED or (
             booked[i]["status"] == UNSAVED and i in killed

@@ -505,7 +505,7 @@ def test_the_number_of_classes_of_a_person_is_an_axis(run, data, monkeypatch):
     assert one["metrics"] != two["metrics"]
     assert frame._row(one, False)["promise"] == "zCDP, add-remove, for persons, exact"
     assert (
-        frame._row(one | {"unit": "one record"}, False)["promise"]
+        frame._row(one | {"unit": "record"}, False)["promise"]
         == "zCDP, add-remove, exact"
     )
 

@@ -1,0 +1,289 @@
+"""Words are for people and codes for programs: each code has one text, and no code reads a text."""
+
+import ast
+import contextlib
+import re
+import string
+import warnings
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+from dppl import GaussianDP, Ledger, verify
+from dppl.estimators import plan
+from dppl.kernel.privacy import terms
+from dppl.kernel.privacy.terms import Caveat, Code, Neighbours, Norm, Term, Unit
+from dppl.statement import english, words
+from laws.recipes import BY_NAME
+from laws.streams import learn, stream
+from meta.test_layers import MODULES, SOURCE
+
+KINDS = [
+    kind
+    for kind in vars(terms).values()
+    if isinstance(kind, type) and issubclass(kind, Code) and kind is not Code
+]
+# What holds terms or codes, as an attribute and as a name in JSON.
+HOLDERS = {
+    *("statistic", "mechanism", "norm", "unit", "neighbours"),
+    *("public_inputs", "not_covered", "assumptions", "assumption"),
+}
+OF_TEXT = {
+    *("startswith", "endswith", "replace", "removeprefix", "removesuffix", "split"),
+    *("rsplit", "partition", "rpartition", "find", "rfind", "strip", "lower", "upper"),
+}
+
+
+def names_of(text):
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def problems_of(texts):
+    """Yield codes whose texts are missing, left over, or have other values than the code."""
+    for kind in KINDS:
+        table = texts.get(kind, {})
+        yield from (f"{kind.__name__}.{one.name}" for one in {*kind} ^ {*table})
+        for code, text in table.items():
+            if names_of(text) - {"records"} != {*code.fields} or not text:
+                yield f"{kind.__name__}.{code.name}"
+
+
+def test_each_code_has_a_text_with_its_values_and_each_text_a_code():
+    assert {*english.TEXTS} == {*KINDS}
+    assert list(problems_of(english.TEXTS)) == []
+    assert english.COUNTED.keys() <= english.STATISTICS.keys()
+    # Negative controls: a text that is gone, and one that forgets a value.
+    fewer = {**english.NORMS}
+    del fewer[Norm.L2]
+    assert list(problems_of({**english.TEXTS, Norm: fewer})) == ["Norm.L2"]
+    several = Neighbours.PERSON_IN_CLASSES
+    silent = {**english.NEIGHBOURS, several: "as at most several records"}
+    found = problems_of({**english.TEXTS, Neighbours: silent})
+    assert list(found) == [f"Neighbours.{several.name}"]
+
+
+def test_no_two_codes_of_a_kind_say_the_same():
+    for table in english.TEXTS.values():
+        assert len(set(table.values())) == len(table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_are_plain_words_and_different(kind):
+    assert all(re.fullmatch("[a-z][a-z0-9_]*", code.value) for code in kind)
+    assert len({code.value for code in kind}) == len(kind)
+    for code in kind:
+        assert {*code.fields.values()} <= {int, float, str, Term}
+        assert (Term in code.fields.values()) == ("of" in code.fields)
+
+
+def holds(node):
+    """Whether an expression reads what holds a code, by attribute or by its name in JSON."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and one.attr in HOLDERS:
+            return True
+        key = one.slice if isinstance(one, ast.Subscript) else None
+        if isinstance(key, ast.Constant) and key.value in HOLDERS:
+            return True
+    return False
+
+
+def is_text(node):
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def readings_of(source):
+    """Yield the lines at which code looks into the text of what should be a code."""
+    tree = ast.parse(source)
+    each = [
+        one for one in ast.walk(tree) if isinstance(one, ast.comprehension | ast.For)
+    ]
+    bound = {
+        one.target.id
+        for one in each
+        if isinstance(one.target, ast.Name) and holds(one.iter)
+    }
+
+    def reads(node):
+        return holds(node) or (isinstance(node, ast.Name) and node.id in bound)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_text, sides)) and any(map(reads, sides)):
+                yield node.lineno
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of = node.func.value
+            if node.func.attr in OF_TEXT and reads(of):
+                yield node.lineno
+            if isinstance(of, ast.Name) and of.id == "re":
+                yield from (node.lineno for one in node.args if reads(one))
+
+
+def test_no_code_looks_into_a_text():
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in MODULES
+        for line in readings_of(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'release.mechanism.startswith("rounded")',
+        'one.statistic.replace("records", "persons", 1)',
+        'any("several" in text for text in guarantee.not_covered)',
+        '[text for text in guarantee.not_covered if text.startswith("several")]',
+        'stated["unit"] == "one person"',
+        'guarantee.unit == "one person"',
+        '"the public rows" in stated["public_inputs"]',
+        're.match("number of", release.statistic)',
+    ],
+)
+def test_a_look_into_a_text_is_found(line):
+    """The negative control: what the library once did."""
+    assert [*readings_of(line)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "one.statistic.code is Statistic.NETWORK_GRADIENTS",
+        "guarantee.unit is Unit.PERSON",
+        "mechanism.release(x)",
+        "x / query.unit",
+        'budget == "mu"',
+    ],
+)
+def test_other_code_is_not_found(line):
+    assert not [*readings_of(line)]
+
+
+def test_sentences_are_in_one_file():
+    """No other file holds one; it could be compared there, and would be forgotten by a translation."""
+    held = set()
+    for path in MODULES:
+        if path.name != "english.py":
+            held |= {*constants_of(path.read_text(encoding="utf-8"))}
+    everything = "\n".join(held)
+    long = [
+        text
+        for table in english.TEXTS.values()
+        for text in table.values()
+        if len(text) > 40
+    ]
+    assert len(long) > 60
+    assert [text for text in long if text in everything] == []
+
+
+def constants_of(source):
+    """Yield the strings of a module that are not docstrings."""
+    nodes = [*ast.walk(ast.parse(source))]
+    documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in documented:
+            yield node.value
+
+
+# What is computed does not depend on what is said
+
+
+def results(folder):
+    """Fit, verify and charge, and return all that is no text: hashes of tensors, statements, costs, verdicts."""
+    folder.mkdir()
+    found = {}
+    made = [
+        ("SoftmaxPrototypes add-remove", {}),
+        ("SoftmaxPrototypes add-remove", {"groups": np.arange(40) // 3}),
+        ("MeanPrototypes add-remove", {"groups": np.arange(40) // 3}),
+        ("MeanPrototypes replace-one", {}),
+    ]
+    ledger = {
+        unit: Ledger(folder / f"{unit}.db", "wards", GaussianDP(50), unit=unit.value)
+        for unit in (Unit.RECORD, Unit.PERSON)
+    }
+    models = []
+    for number, (name, given) in enumerate(made):
+        kind = BY_NAME[name]
+        X, y = kind.records(40)
+        unit = Unit.PERSON if given else Unit.RECORD
+        account = ledger[unit] if kind.adjacency == "add-remove" else None
+        model = kind.fit(X, y, given={**given, "ledger": account})
+        found[f"{number}, checks"] = [
+            one.holds for one in verify(model, ledger=account).checks
+        ]
+        models.append(model)
+    kind = BY_NAME["ContinualPrototypes add-remove"]
+    models.append(learn(kind, stream(kind)))
+    for number, model in enumerate(models):
+        digest = sha256()
+        for name, tensor in sorted(model._tensors().items()):
+            digest.update(name.encode() + np.ascontiguousarray(tensor).tobytes())
+        guarantee = model.guarantee_
+        found[f"{number}, tensors"] = digest.hexdigest()
+        found[f"{number}, statement"] = guarantee.to_dict()
+        found[f"{number}, file"] = sha256(model.to_bytes()).hexdigest()
+        found[f"{number}, file holds"] = verify(model).holds
+    found["spent"] = [account.spent() for account in ledger.values()]
+    found["left"] = [account.left() for account in ledger.values()]
+    found["charges"] = [
+        [one["mechanism"] for one in account.releases()] for account in ledger.values()
+    ]
+    return found
+
+
+@contextlib.contextmanager
+def upside_down():
+    """Let every text be its code, backwards."""
+    turned = {
+        kind: {code: code.value[::-1] for code in table}
+        for kind, table in english.TEXTS.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(english, "TEXTS", turned)
+        yield
+
+
+def differ(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        as_it_is = results(folder / "upright")
+        with upside_down():
+            turned = results(folder / "turned")
+    assert all(value for name, value in as_it_is.items() if "file holds" in name)
+    return [name for name in as_it_is if as_it_is[name] != turned[name]]
+
+
+def test_other_words_change_no_tensor_statement_verdict_or_cost(tmp_path):
+    assert differ(tmp_path) == []
+    unit = Unit.PERSON
+    with upside_down():
+        assert words.text(unit) == "nosrep"  # the control: the words did change
+
+
+def test_code_that_reads_a_sentence_is_caught(tmp_path, monkeypatch):
+    """A planted violation: the caveats of records are found by how they begin."""
+    by_code = plan.of_persons
+
+    def by_text(guarantee, *given, **more):
+        kept = tuple(
+            one
+            for one in guarantee.not_covered
+            if not words.text(one).startswith("several records of one person")
+        )
+        found = by_code(guarantee, *given, **more)
+        lost = len(kept) < len(guarantee.not_covered)
+        back = () if lost else (Term(Caveat.SEVERAL_RECORDS),)
+        return replace(found, not_covered=(*found.not_covered, *back))
+
+    monkeypatch.setattr(plan, "of_persons", by_text)
+    assert {name.partition(", ")[2] for name in differ(tmp_path)} == {
+        "statement",
+        "file",
+    }
