@@ -54,6 +54,7 @@ def test_each_code_has_a_text_with_its_values_and_each_text_a_code():
     assert {*english.TEXTS} == {*KINDS}
     assert list(problems_of(english.TEXTS)) == []
     assert english.COUNTED.keys() <= english.STATISTICS.keys()
+    assert english.RECORDS.keys() == english.UNITS.keys()
     # Negative controls: a text that is gone, and one that forgets a value.
     fewer = {**english.NORMS}
     del fewer[Norm.L2]

@@ -272,6 +272,11 @@ class Together:
     reason: str = "their costs do not add"
 
     def __str__(self) -> str:
+        return self.cost if self.mu is None else f"together with the model {self.cost}"
+
+    @property
+    def cost(self) -> str:
+        """What both cost together, in words."""
         if self.mu is None:
             return f"what model and evaluation cost together is not known, since {self.reason}"
         why = (
@@ -279,7 +284,7 @@ class Together:
             if self.disjoint
             else "as if on the same records"
         )
-        return f"together with the model mu = {rounded_up(self.mu, 4)} ({why})"
+        return f"mu = {rounded_up(self.mu, 4)} ({why})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,12 +499,7 @@ class Evaluation(Written):
         """Return what it promises to the records that were tested, and what it costs with the model."""
         promise = words.in_short(self.guarantee)[:-1]
         if self.together is not None:
-            promise.append(
-                (
-                    "With the model",
-                    f"{str(self.together).removeprefix('together with the model ')}.",
-                )
-            )
+            promise.append(("With the model", f"{self.together.cost}."))
         return [*promise, ("Remember", _REMEMBER)]
 
     def __str__(self) -> str:

@@ -424,14 +424,8 @@ class Answers:
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee with a note on who left."""
-        since = {
-            one: f"{one}, without its answers from ask {number + 1} on"
-            for one, number in self.left.items()
-        }
-        return replace(
-            guarantee,
-            holders=tuple(since.get(one, one) for one in self.federation.names),
-        )
+        left = {one: number + 1 for one, number in self.left.items()}
+        return replace(guarantee, left=left)
 
     def answer(self, name: str, /, **released: Any) -> Int64:
         """Return the sum of the answers of all that are left."""

@@ -80,14 +80,20 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.MOST_HITS: "which of {n_models} models is right most often, in steps of 1/{steps}",
 }
 
-# What an integer of a count is, with noise on integers; of all else it is a step of a
+# What the integers of a count are, one and several; those of all else are steps of a
 # grid.
-COUNTED: Mapping[Code, str] = {
-    Statistic.NUMBER_OF_RECORDS: "{records}",
-    Statistic.RECORDS_OF_CLASSES: "{records}",
-    Statistic.HITS_OF_EXAMPLES: "{records}",
-    Statistic.LONG_GRADIENTS: "gradients",
+RECORDS: Mapping[Code, tuple[str, str]] = {
+    Unit.RECORD: ("record", "records"),
+    Unit.PERSON: ("person", "persons"),
+    Unit.PERSON_IN_TASKS: ("record", "records"),
 }
+COUNTED: Mapping[Code, tuple[str, str]] = {
+    Statistic.NUMBER_OF_RECORDS: ("{record}", "{records}"),
+    Statistic.RECORDS_OF_CLASSES: ("{record}", "{records}"),
+    Statistic.HITS_OF_EXAMPLES: ("{record}", "{records}"),
+    Statistic.LONG_GRADIENTS: ("gradient", "gradients"),
+}
+STEPS = ("grid step", "grid steps")
 
 MECHANISMS: Mapping[Code, str] = {
     Mechanism.STATED: "{text}",

@@ -114,7 +114,13 @@ def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
     made = ", ".join(
         f"{name} {version}" for name, version in sorted(guarantee.software.items())
     )
-    holders = f"{', '.join(guarantee.holders)}; {_AT_EACH}"
+    stayed = [
+        f"{name}, without its answers from ask {guarantee.left[name]} on"
+        if name in guarantee.left
+        else name
+        for name in guarantee.holders
+    ]
+    holders = f"{', '.join(stayed)}; {_AT_EACH}"
     charges = tuple(map(str, guarantee.charges))
     # Headings without items say nothing and are skipped at the end.
     details = [
@@ -134,7 +140,7 @@ def text(one: Term[Any] | Code, unit: Unit = Unit.RECORD) -> str:
     """Return what a code says in English; `unit` decides whether records or persons are counted."""
     if isinstance(one, Code):
         return english.TEXTS[type(one)][one]
-    values: dict[str, Any] = {"records": _counted(unit)}
+    values: dict[str, Any] = {**_records(unit)}
     for name, value in one.values:
         if isinstance(value, Term):
             value = text(value, unit)
@@ -200,15 +206,15 @@ def _with_unit(release: Release, length: str, unit: Unit) -> str:
     """Return a sensitivity or noise with its unit where the norm does not say it: integers are released."""
     if not release.mechanism.code.adds_integers:
         return length
-    counted = english.COUNTED.get(release.statistic.innermost.code, "grid steps")
-    counted = counted.format(records=_counted(unit))
-    return (
-        f"{length} {counted.removesuffix('s') if length in ('1', '1.0') else counted}"
-    )
+    one, several = english.COUNTED.get(release.statistic.innermost.code, english.STEPS)
+    counted = one if length in ("1", "1.0") else several
+    return f"{length} {counted.format(**_records(unit))}"
 
 
-def _counted(unit: Unit) -> str:
-    return "persons" if unit is Unit.PERSON else "records"
+def _records(unit: Unit) -> dict[str, str]:
+    """Return what is counted where records are, one and several."""
+    one, several = english.RECORDS[unit]
+    return {"record": one, "records": several}
 
 
 def _warnings(guarantee: Guarantee) -> list[str]:

@@ -97,7 +97,7 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(
     assert ("each person has one id" in assumptions) == of_persons
     assert not any("record per person" in one for one in assumptions)
     unit = "one person with all of their records"
-    (protected,) = details["Protected"]
+    (protected,) = listed["protected"]
     assert protected == (
         unit
         if of_persons

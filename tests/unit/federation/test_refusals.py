@@ -202,6 +202,9 @@ PLANS = [
         "for persons",
     ),
     (lambda plan, one: plan.pop("budget"), "cannot be read"),
+    (lambda plan, one: plan.update(unit="patient"), "cannot be read"),
+    (lambda plan, one: one.update(statistic="a sum"), "cannot be read"),
+    (lambda plan, one: one.update(statistic={"code": "unheard_of"}), "cannot be read"),
 ]
 
 
@@ -469,11 +472,8 @@ def test_a_fit_may_continue_without_one_that_left_at_step_nine_and_says_so(tmp_p
         model = probe(steps=12).fit(
             Federation(way, missing="continue", state=tmp_path / "fit")
         )
-        assert model.guarantee_.holders == (
-            "north",
-            "south, without its answers from ask 9 on",
-            "west",
-        )
+        assert model.guarantee_.holders == ("north", "south", "west")
+        assert model.guarantee_.left == {"south": 9}
         assert "south, without its answers from ask 9 on" in str(model.guarantee_)
         assert all(
             "south" not in one for one in way.sent[-5:]

@@ -244,6 +244,9 @@ class Guarantee:
     holders : tuple of str, default=()
         Institutions whose answers were added up. Each of them made these releases, from
         its own records.
+    left : dict of str to int, default={}
+        Those of them that stopped answering, with the first ask, from 1, that they did
+        not answer.
     """
 
     budget: Budget
@@ -260,6 +263,7 @@ class Guarantee:
     software: dict[str, str] = field(default_factory=software_versions)
     n_models: int = 1
     holders: tuple[str, ...] = ()
+    left: dict[str, int] = field(default_factory=dict)
 
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others."""
@@ -424,12 +428,15 @@ class Guarantee:
             "software": dict(self.software),
             **({} if self.n_models == 1 else {"n_models": self.n_models}),
             **({"holders": list(self.holders)} if self.holders else {}),
+            **({"left": dict(self.left)} if self.left else {}),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """Read what `to_dict` wrote."""
-        guarantee = cls(**_read_fields(cls, {"n_models": 1, "holders": []} | values))
+        guarantee = cls(
+            **_read_fields(cls, {"n_models": 1, "holders": [], "left": {}} | values)
+        )
         if guarantee.adjacency not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
         if guarantee.n_models < 0:

@@ -485,7 +485,7 @@ class Ledger:
             connection.execute(
                 _RELEASES.update()
                 .where(
-                    _RELEASES.c.dataset_id == _dataset_id(connection, dataset),
+                    _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset),
                     *of_entry,
                 )
                 .values(status=RELEASED, model_sha256=sha256)
