@@ -102,6 +102,15 @@ class Encoder(Protocol):
         """Return the embeddings, shape (len(batch), dimension), of images or texts."""
 
 
+def check_batch(batch: Any) -> None:
+    """Refuse one text or file where several are asked for: it is a sequence of characters, too."""
+    if isinstance(batch, str | bytes):
+        raise InputError(
+            f"must be a sequence of images or texts; got one {type(batch).__name__}; put it into a list.",
+            parameter="batch",
+        )
+
+
 @dataclass(kw_only=True)
 class Adapter(ABC):
     """A frozen model: one item to an input, and a batch of a fixed shape to embeddings."""
@@ -276,6 +285,7 @@ class FixedShapeEncoder:
 
     def encode(self, batch: Sequence[Any]) -> Float32:
         """Embed images or texts."""
+        check_batch(batch)
         return self.encode_prepared([self.prepare(item) for item in batch])
 
     def encode_prepared(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dppl._fingerprint import Fingerprint
 from dppl._optional import optional
 from dppl.encoders import python, timm
+from dppl.encoders.fixed import check_batch
 from dppl.encoders.frozen import device_of, tensors_digest
 from dppl.encoders.images import Preprocessing
 from dppl.encoders.load import Device, chosen_device, parse, without_folders
@@ -66,6 +67,7 @@ class Network:
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
         """Return the inputs for images, flattened."""
+        check_batch(batch)
         return self.encode_prepared([self.prepare(item) for item in batch])
 
     def inputs(self, rows: Any) -> NDArray[Any]:

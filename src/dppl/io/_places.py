@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -99,8 +100,20 @@ class Place:
             )
         return files
 
+    def size(self) -> int | None:
+        """Return the bytes of a file, None for a folder; FileNotFoundError where there is neither."""
+        if self.local is not None:  # whose name Arrow may not be able to write
+            state = self.local.stat()
+            return state.st_size if stat.S_ISREG(state.st_mode) else None
+        info = self.system.get_file_info(self.path)
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError
+        return int(info.size) if info.is_file else None
+
     def open(self) -> Any:
         """Open a file for reading at any position; of a URL only the bytes that are read are fetched."""
+        if self.local is not None and not _is_utf8(self.path):
+            return self.local.open("rb")
         return self.system.open_input_file(self.path)
 
     def __str__(self) -> str:
@@ -109,6 +122,11 @@ class Place:
     def __repr__(self) -> str:
         # A repr ends up in logs, and the path within a store may hold a password.
         return f"<Place: {self.shown}>"
+
+
+def _is_utf8(path: str) -> bool:
+    """Return whether Arrow can name a path."""
+    return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
 def open_place(path: str | os.PathLike[str]) -> Place:

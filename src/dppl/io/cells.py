@@ -121,27 +121,36 @@ def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
 
 
 def _open_sheet(path: Path, sheet: str | None) -> Any:
-    """Open a sheet of a workbook that holds something, by default the first that is not hidden."""
+    """Open a sheet of cells that holds something, by default the first that is not hidden; charts have no cells."""
     calamine = optional("python_calamine", "python-calamine", "excel")
     with converting(
         f"{path} must be a workbook that can be read",
         "save it again, without a password",
     ):
         book = calamine.load_workbook(path)
+        with_cells = [
+            one
+            for one in book.sheets_metadata
+            if one.typ == calamine.SheetTypeEnum.WorkSheet
+        ]
+        names = [one.name for one in with_cells]
         shown = [
             one.name
-            for one in book.sheets_metadata
+            for one in with_cells
             if one.visible == calamine.SheetVisibleEnum.Visible
         ]
-        name = shown[0] if sheet is None else sheet
-        opened = book.get_sheet_by_name(name) if name in book.sheet_names else None
+        name = next(iter(shown), None) if sheet is None else sheet
+        opened = book.get_sheet_by_name(name) if name in names else None
     if opened is None:
-        there = f"got {sheet!r}; there are {listed(book.sheet_names)}"
+        there = f"got {sheet!r}; there are {listed(names)}"
+        if sheet is None:
+            there = f"all that have cells are hidden; there are {listed(names)}"
         raise InputError(f"must be a sheet of {path}; {there}.", parameter="sheet")
     _, header = next(_filled(opened), (0, None))
     if header is None:
         raise InputError(
-            f"sheet {name!r} of {path} is empty; its first row must name the columns."
+            f"sheet {name!r} of {path} is empty; its first row must name the columns. "
+            f"Or name another of {listed(names)}."
         )
     return opened
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import json
+import re
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -44,8 +47,19 @@ _UTF_8 = "utf-8"
 _MARK = "\ufeff"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _DELIMITERS = (",", ";", "\t", "|")
+_DECLARATION = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
+_LONGEST_DECLARATION = 16
 _CHARACTERS = 1 << 20  # that are read at once
 _LARGEST_LONG = (1 << 8 * struct.calcsize("l") - 1) - 1  # of the platform's C
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that says what a file holds: of one that gzip packed, what comes before ``.gz``."""
+    return (path.with_suffix("") if _is_packed(path) else path).suffix.lower()
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +87,18 @@ class Form:
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
         """Open a file; a byte order mark of UTF-8 is left to whoever reads."""
-        if self.encoding is None:
-            with open(path, "rb") as marked:
-                encoding = _MARKS.get(marked.read(2), _UTF_8)
-        else:
-            encoding = codecs.lookup(self.encoding).name
+        encoding = codecs.lookup(self.encoding or _UTF_8).name
+        unpacked: Any = gzip.open if _is_packed(path) else open
         try:
-            with path.open(encoding=encoding, newline=newline) as file:
+            if self.encoding is None:
+                with unpacked(path, "rb") as marked:
+                    encoding = _MARKS.get(marked.read(2), _UTF_8)
+            with unpacked(path, "rt", encoding=encoding, newline=newline) as file:
                 yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error):
+            raise InputError(
+                f"{path} must be a whole file of gzip; it is damaged or none; unpack or copy it again."
+            ) from None
         except UnicodeError:
             raise InputError(
                 f"must name the encoding of {path}, which is not {encoding}. Spreadsheets in Western Europe write "
@@ -131,8 +149,10 @@ class CsvTexts(TextRows):
 def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
     widths = {}
-    first = "\t" if path.suffix.lower() == ".tsv" else ","
-    for delimiter in (first, *_DELIMITERS):
+    first = "\t" if suffix_of(path) == ".tsv" else ","
+    with form.opened(path) as file:
+        declared = _declared(file.readline(_LONGEST_DECLARATION))
+    for delimiter in (first, *_DELIMITERS) if declared is None else (declared,):
         _, header = next(_rows(path, form, delimiter), (0, None))
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
@@ -140,8 +160,14 @@ def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     most = max(
         widths, key=lambda delimiter: len(widths[delimiter])
     )  # of equal ones the first
-    chosen = first if len(widths[first]) > 1 else most
+    chosen = first if len(widths.get(first, ())) > 1 else most
     return chosen, widths[chosen]
+
+
+def _declared(line: str) -> str | None:
+    """Return the delimiter that the first line of a file names, as Excel writes it; it is no row."""
+    match = _DECLARATION.fullmatch(line.removeprefix(_MARK).rstrip("\r\n"))
+    return None if match is None else match[1]
 
 
 def _rows(
@@ -169,7 +195,8 @@ def written_rows(
     def kept() -> Iterator[str]:
         for number, line in enumerate(file):
             lines.append(line)
-            yield line if number else line.removeprefix(_MARK)
+            if number or _declared(line) is None:
+                yield line if number else line.removeprefix(_MARK)
 
     # The reader asks for a line only where a row needs it, so `lines` holds this row
     # and no other.
@@ -210,7 +237,10 @@ class _CsvLines:
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._file):
-            line = line if number else line.removeprefix(_MARK)
+            if not number:
+                if _declared(line) is not None:
+                    continue
+                line = line.removeprefix(_MARK)
             self._lines += 1
             if self._length <= MOST_TEXT_BYTES:
                 self._row.write(line)

@@ -14,11 +14,12 @@ from dppl.io._urls import is_url, shown_as
 from dppl.io.cells import WORKBOOKS, QueryTexts, SheetTexts
 from dppl.io.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.labels import X_NAMES
-from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
+from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines, suffix_of
 from dppl.io.parquet import ParquetRecords, is_list, is_partitioned, open_parquet
 from dppl.io.records import Columns, Source
 
 KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "excel")
+_LINES = ("csv", "jsonl", "text")
 _WITH_COLUMNS = ("csv", "jsonl", "parquet", "excel")
 _SUFFIXES = {
     ".csv": "csv",
@@ -49,9 +50,10 @@ def open_source(
         A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``
         or ``.txt`` file, a workbook (``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls`` or
         ``.ods``), or a folder of Parquet files, perhaps within folders that are called
-        ``key=value``: each key is a column of texts. Commas separate the columns of a
-        CSV file (in ``.tsv`` tabs), or what the header has in their place: ``;``, tab
-        or ``|``. With `sql` a database: a file that ends in ``.duckdb``, ``.sqlite``,
+        ``key=value``: each key is a column of texts. A file of lines may be packed by
+        gzip (``.csv.gz``). Commas separate the columns of a CSV file (in ``.tsv``
+        tabs), or what the header has in their place: ``;``, tab or ``|``; or what a
+        first line ``sep=;`` names. With `sql` a database: a file that ends in ``.duckdb``, ``.sqlite``,
         ``.sqlite3`` or ``.db``, or a URL of SQLAlchemy as a text, such as
         ``"postgresql://user:password@host/name"``. It is in no message, and in no file
         that is written.
@@ -132,7 +134,7 @@ def open_source(
             "encoding",
             encoding,
             "goes with files of lines",
-            lines in ("csv", "jsonl", "text"),
+            lines in _LINES,
         ),
         ("sheet", sheet, "goes with workbooks", real == "excel"),
     ):
@@ -225,9 +227,9 @@ def recognised(path: Path) -> str:
         kind = (
             "images"
             if path.suffix.lower() in SUFFIXES
-            else _SUFFIXES.get(path.suffix.lower(), "")
+            else _SUFFIXES.get(suffix_of(path), "")
         )
-        if not kind:
+        if not kind or (suffix_of(path) != path.suffix.lower() and kind not in _LINES):
             raise InputError(
                 f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder; "
                 "a database needs a query (sql).",

@@ -28,7 +28,14 @@ from dppl.io._places import open_place
 from dppl.io.cells import place_of, read_sheet, select
 from dppl.io.fragments import open_npz
 from dppl.io.labels import listed
-from dppl.io.lines import Form, person_in, read_header, written_lines, written_rows
+from dppl.io.lines import (
+    Form,
+    person_in,
+    read_header,
+    suffix_of,
+    written_lines,
+    written_rows,
+)
 from dppl.io.parquet import check_column, decode_ids, stream, with_keys
 from dppl.io.records import BadRecord
 from dppl.io.sources import KINDS, recognised
@@ -217,7 +224,7 @@ def split_file(
     _validate.one_of(KINDS, kind=kind)
     if sql is None and not source.exists():
         raise FileNotFoundError(f"there is no file or folder {source}.")
-    suffix = source.suffix.lower()
+    suffix = suffix_of(source)
     # Tables of NumPy are no kind of raw records.
     by_name = {".npz": "npz", ".npy": "npy"}.get(suffix)
     real = (

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import fs
 
 from dppl import _validate
 from dppl._fingerprint import same_encoder
@@ -295,16 +294,14 @@ def table_files(place: Place) -> list[Place]:
         f"{place} must be an existing file or folder",
         REACHABLE if place.local is None else READABLE,
     ):
-        info = place.system.get_file_info(place.path)
-        if info.type == fs.FileType.NotFound:
-            raise FileNotFoundError
-    if info.is_file:
+        size = place.size()
+    if size is not None:
         if place.suffix not in _SUFFIXES:
             raise InputError(
                 f"path must end in {', '.join(_SUFFIXES)}; got {place.name!r}; convert the file"
             )
         # An empty file is no table of any size: what was to write it has failed.
-        if info.size == 0:
+        if size == 0:
             raise InputError(f"{place} must hold a table; it is empty; write it again.")
         return [place]
     files = place.files(".parquet")

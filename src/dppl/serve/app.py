@@ -108,6 +108,17 @@ class _Service:
             raise RequestError(
                 415, "other_type", "Send application/json; images go in as base64."
             )
+        # A small packed body may be a large one, so none is unpacked.
+        if any(
+            one.strip().lower() != "identity"
+            for one in request.headers.getlist("content-encoding")
+        ):
+            raise RequestError(
+                415,
+                "packed",
+                "Send the body without Content-Encoding: packed ones are not read.",
+                {"Accept-Encoding": "identity"},
+            )
         limit = self.limits.body_bytes
         size = 0
         parts = []
@@ -231,6 +242,11 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     async def health() -> Health:
         """Say that the service runs."""
         return Health(status="ok", models=list(service.models))
+
+    @app.head("/health", include_in_schema=False)
+    async def alive() -> Response:
+        """Say the same to those who ask for the status alone."""
+        return Response()
 
     html, policy = page()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import http.client
 import json
 import os
@@ -297,6 +298,26 @@ def test_other_types_are_refused(client, kind):
     refused(
         client.ask("POST", "/predict", b"{}", {"Content-Type": kind}), 415, "other_type"
     )
+
+
+@loop("coding", ["gzip", "GZIP", "identity, gzip", "br", "deflate", "x"])
+def test_packed_bodies_are_refused_unread(client, coding):
+    """A few bytes may unpack to gigabytes. The control: the same body as it is."""
+    body = json.dumps({"embeddings": [[1.0] * 32]}).encode()
+    plain = {"Content-Type": "application/json"}
+    for headers in (plain, {**plain, "Content-Encoding": "Identity"}):
+        assert client.ask("POST", "/predict", body, headers).status == 200
+    packed = {**plain, "Content-Encoding": coding}
+    answer = client.ask("POST", "/predict", gzip.compress(body), packed)
+    refused(answer, 415, "packed")
+    assert answer.headers["Accept-Encoding"] == "identity"
+
+
+def test_health_has_a_status_without_a_body(client):
+    answer = client.ask("HEAD", "/health")
+    assert (answer.status, answer.body) == (200, b"")
+    assert client.ask("HEAD", "/health", None, {"Host": "example.org"}).status == 421
+    assert client.ask("HEAD", "/nothing").status == 404
 
 
 # How much

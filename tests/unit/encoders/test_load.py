@@ -211,3 +211,14 @@ def test_pixels_see_grey_and_colour():
     np.testing.assert_array_equal(
         red[256:].reshape(16, 3), np.tile([0.5, -0.5, -0.5], (16, 1))
     )
+
+
+def test_one_text_is_no_batch_of_characters(letters):
+    encoder = load_encoder("letters")
+    for one in ("abc", b"abc"):
+        with pytest.raises(
+            InputError, match=r"batch must be a sequence .* into a list"
+        ):
+            encoder.encode(one)
+    assert encoder.encode(["abc"]).shape == (1, encoder.dimension)
+    assert encoder.encode([]).shape == (0, encoder.dimension)

@@ -150,6 +150,39 @@ def test_a_table_may_begin_anywhere_and_merged_cells_hold_one_value(folder):
     ]
 
 
+def test_the_first_sheet_of_cells_is_read(folder):
+    """Charts have no cells, and hidden sheets are not meant; an empty one that is seen is said to be empty."""
+    xlsxwriter = pytest.importorskip("xlsxwriter")
+    pytest.importorskip("python_calamine")
+
+    def book_of(*names):
+        path = folder / "charts.xlsx"
+        with xlsxwriter.Workbook(path) as book:
+            for name in names:
+                if name == "chart":
+                    chart = book.add_chart({"type": "line"})
+                    book.add_chartsheet(name).set_chart(chart)
+                    chart.add_series({"values": "=data!$A$1:$A$2"})
+                    continue
+                sheet = book.add_worksheet(name)
+                if name == "data":
+                    sheet.write_column(0, 0, ["text", "one", "two"])
+                    sheet.activate()
+                elif name == "hidden":
+                    sheet.hide()
+        return path
+
+    for names in (["chart", "data"], ["chart", "hidden", "data"], ["data", "chart"]):
+        texts = [one.load() for one in open_source(book_of(*names))]
+        assert texts == ["one", "two"], names
+    for sheet in (None, "empty"):
+        with pytest.raises(InputError, match=r"'empty' .* is empty.*'empty', 'data'"):
+            open_source(book_of("chart", "empty", "data"), sheet=sheet)
+    path = book_of("chart", "data")
+    with pytest.raises(InputError, match=r"got 'chart'; there are 'data'"):
+        open_source(path, sheet="chart")
+
+
 odd_cells = (
     st.none()
     | st.text('#N/A"\n\t;,x', max_size=6)

@@ -1,6 +1,7 @@
 """Whatever one record of a file of lines holds, all others are read as without it."""
 
 import csv
+import gzip
 import io
 import tracemalloc
 
@@ -9,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
-from dppl.io import open_source
+from dppl.io import open_source, split_file
 from dppl.io.records import BadRecord
 
 LIMIT = 40
@@ -299,3 +300,94 @@ def test_a_long_field_in_quotes_is_read(folder, monkeypatch):
     (folder / "quoted.csv").write_text(f'text,label\n"{long}",x\n')
     (record,) = open_source(folder / "quoted.csv")
     assert record.load() == long
+
+
+PLAIN = "text;label\r\none, two;a\r\nthree;b\r\n"
+READ = [("a", "one, two"), ("b", "three")]
+
+
+def texts_of(path, content, **options):
+    """Return labels and texts, which lines without columns keep as bytes."""
+    return [
+        (label, text.decode() if isinstance(text, bytes) else text)
+        for label, text, _ in read(path, content, **options)
+    ]
+
+
+@pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"', f"{MARK}sep=;"])
+def test_a_line_that_names_the_separator_is_no_row(folder, first):
+    """As Excel writes it. It also decides where the header alone would not: a header of one column."""
+    path = folder / "sep.csv"
+    assert texts_of(path, PLAIN) == READ
+    assert texts_of(path, f"{first}\r\n{PLAIN}") == READ
+    odd = PLAIN.replace(";", "^")
+    assert texts_of(path, f"{first.replace(';', '^')}\r\n{odd}") == READ
+    assert texts_of(path, f"{first}\r\ntext\r\none, two\r\n") == [(None, "one, two")]
+    assert [one.reference for one in open_source(path)] == ["row 1"]
+    # What only begins so is a row.
+    assert texts_of(path, "text\nsep=;\n") == [(None, "sep=;")]
+    with pytest.raises(InputError, match="is empty"):
+        open_source_of(path, f"{first}\r\n")
+
+
+def open_source_of(path, content):
+    path.write_text(content, newline="")
+    return open_source(path)
+
+
+def test_a_split_file_keeps_the_line_that_names_the_separator(folder):
+    path = folder / "split.csv"
+    path.write_text(f"sep=;\r\n{PLAIN}", newline="")
+    outs = [folder / f"{name}.csv" for name in ("train", "test")]
+    for one in outs:
+        one.unlink(missing_ok=True)
+    split_file(path, *outs, share=0.5)
+    assert all(out.read_bytes().startswith(b"sep=;\r\ntext;label\r\n") for out in outs)
+    parts = [(one.label, one.load()) for out in outs for one in open_source(out)]
+    assert sorted(parts) == READ
+
+
+PACKED = {
+    "a.csv.gz": (PLAIN, READ),
+    "a.TSV.GZ": (PLAIN.replace(";", "\t"), READ),
+    "sep.csv.gz": (f"{MARK}sep=;\r\n{PLAIN}", READ),
+    "a.jsonl.gz": (
+        '{"text": "one, two", "label": "a"}\n{"text": "three", "label": "b"}\n',
+        READ,
+    ),
+    "a.ndjson.gz": ('{"text": "three", "label": "b"}\n', READ[1:]),
+    "a.txt.gz": ("one, two\nthree\n", [(None, text) for _, text in READ]),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_packed_file_is_read_as_it_was(folder, name):
+    content, expected = PACKED[name]
+    for encoding in ("utf-8", "utf-16"):
+        whole = gzip.compress(content.removeprefix(MARK).encode(encoding))
+        assert texts_of(folder / name, whole) == expected
+    for damaged in (whole[:-9], b"", b"text,label\n", whole[:10] + b"x" * 30):
+        if damaged:
+            with pytest.raises(InputError, match="must be a whole file of gzip"):
+                texts_of(folder / name, damaged)
+
+
+def test_a_packed_file_of_another_kind_is_refused(folder):
+    for name in ("a.gz", "a.xlsx.gz", "a.parquet.gz"):
+        (folder / name).write_bytes(gzip.compress(PLAIN.encode()))
+        with pytest.raises(InputError, match="must say what"):
+            open_source(folder / name)
+    assert [one.load() for one in open_source(folder / "a.gz", kind="csv")] == [
+        text for _, text in READ
+    ]
+
+
+def test_a_packed_file_is_split_into_plain_ones(folder):
+    path = folder / "packed.csv.gz"
+    path.write_bytes(gzip.compress(PLAIN.encode()))
+    outs = [folder / f"packed-{name}.csv" for name in ("train", "test")]
+    for one in outs:
+        one.unlink(missing_ok=True)
+    split_file(path, *outs, share=0.5)
+    parts = [(one.label, one.load()) for out in outs for one in open_source(out)]
+    assert sorted(parts) == READ

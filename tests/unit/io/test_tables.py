@@ -2,9 +2,11 @@ import io
 import os
 import re
 import stat
+import sys
 import tracemalloc
 import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -1357,3 +1359,28 @@ def test_as_labels_replaces_what_is_no_character():
 def test_tables_are_made_by_read_table(tmp_path):
     write_table(tmp_path / "a.npz", rows_of(2, 2))
     assert isinstance(read_table(str(tmp_path / "a.npz")), EmbeddingTable)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux alone")
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_a_file_may_have_a_name_that_is_no_utf_8(tmp_path, suffix):
+    plain = tmp_path / f"plain{suffix}"
+    if suffix == ".npy":
+        np.save(plain, rows_of(3, 2))
+    else:
+        write_table(plain, rows_of(3, 2))
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff" + suffix.encode()))
+    plain.rename(odd)
+    assert np.asarray(read_table(odd)).tolist() == rows_of(3, 2).tolist()
+
+
+def test_an_npz_with_a_member_whose_name_is_no_utf_8_is_said_to_be_damaged(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in (("x", rows_of(3, 2)), ("\u00e9", np.zeros(3))):
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array)
+    assert read_table(path).shape == (3, 2)
+    path.write_bytes(path.read_bytes().replace("\u00e9".encode(), b"\xff\xfe"))
+    with pytest.raises(InputError, match=r"must be an npz file .* not UTF-8"):
+        read_table(path)
