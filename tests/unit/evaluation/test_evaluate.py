@@ -466,7 +466,7 @@ def test_it_is_data_with_a_schema():
                     content | {"accuracy": {"value": 0.5, "low": 0.6, "high": 0.7}}
                 )
             with pytest.raises(ValueError, match="format"):
-                Evaluation.from_dict(content | {"format": 2})
+                Evaluation.from_dict(content | {"format": 1})
 
 
 @loop(

@@ -127,7 +127,7 @@ def test_a_model_without_its_checksum_would_be_read_with_other_weights(
         path,
         original,
         np.random.default_rng(0),
-        200,
+        400,
         lambda: SparseFinetuner.load(path, net),
     )
     assert found > 10

@@ -16,6 +16,7 @@ from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy import Ledger
 from dppl.kernel.privacy.accounting import sampled_gaussian_multiplier
+from dppl.kernel.privacy.terms import Mechanism, Term
 from dppl.prototypes import LinearProbe
 from dppl.prototypes.probe import SIZE_PERCENT
 
@@ -163,7 +164,7 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     assert model.guarantee_.exact
     assert "RESEARCH USE" not in str(model.guarantee_)
     assert (release.mechanism, release.times) == (
-        "rounded Gaussian on Poisson samples",
+        Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
         5,
     )
     # It has no cost in Gaussian DP; at other deltas its noise says what holds.
