@@ -154,8 +154,8 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             check_output(self.out, (self.model, self.path, self.labels))
         account = self.account()
         note(budget.weakness)
-        self.note_persons()
         with self._tested(budget, account) as tested:
+            self.note_persons()
             if self.max_error is not None:
                 account["parts"] = {*usual_parts(tested.n_classes), "reliability"}
             evaluation = dppl.evaluate(
