@@ -468,7 +468,7 @@ class Ledger:
         entry : LedgerEntry or str
             Or what a guarantee says of it, ``"wards, release 3"``.
         sha256 : str
-            Hash of the file. A file of another hash than `finish` was told changes
+            Hash of the file. A file of another hash than `finish` was given changes
             nothing.
         """
         dataset, _, number = str(entry).rpartition(", release ")
