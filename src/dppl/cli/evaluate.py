@@ -161,9 +161,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             )
         account = self.account()
         note(budget.weakness)
-        self.note_persons()
         with ExitStack() as held:
             tested = held.enter_context(self._tested(budget, account))
+            self.note_persons()
             # Before anything is charged, room for what is paid for.
             output = None
             if self.out is not None:

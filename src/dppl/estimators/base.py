@@ -361,7 +361,11 @@ class EmbeddingClassifier(ReleasedClassifier):
     def most_bytes(self, plan: Plan, X: Any = None, groups: Any = None) -> int:
         """Return how large the model file of a fit by this plan is at most: a function of public values.
 
-        Of `X` and `groups` it reads what `Plan.guarantee_on` reads.
+        Parameters
+        ----------
+        plan : Plan
+        X, groups : default=None
+            Of which only what `Plan.guarantee_on` reads is read.
         """
         made: Any = copy(self)
         forget(made)

@@ -131,7 +131,7 @@ class OfBand:
 
 def most_bytes(classes: Iterable[Any]) -> int:
     """Return what an evaluation takes at most as JSON, without pairs of classes: a function of the public class list."""
-    # A name stands in several tables, and JSON may escape every character of it.
+    # A name is in several tables, and JSON may escape every character of it.
     return 2**18 + sum(4096 + 6 * 8 * len(str(name).encode()) for name in classes)
 
 

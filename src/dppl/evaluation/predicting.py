@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from io import StringIO
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -485,12 +486,18 @@ def _one_by_one(model: Any, ask: Ask, rows: Any, miss: Guesses) -> Guesses:
 def _asked(model: Any, ask: Ask, rows: Any) -> Guesses | None:
     """Ask a fresh copy of a classifier about rows; None if it raises.
 
-    Neither its errors nor its warnings are shown, which may quote a record. The rows
-    are a copy, too: a view leads to the records around it, and the index of a frame
-    says where a row was.
+    Neither its errors and warnings nor what it prints is shown, which may quote a
+    record and is as often as there are records. The rows are a copy, too: a view leads
+    to the records around it, and the index of a frame says where a row was.
     """
+    unseen = StringIO()
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with (
+            warnings.catch_warnings(),
+            np.errstate(all="ignore"),
+            redirect_stdout(unseen),
+            redirect_stderr(unseen),
+        ):
             warnings.simplefilter("ignore")
             if hasattr(rows, "reset_index"):
                 rows = rows.reset_index(drop=True)

@@ -550,9 +550,11 @@ def read_ids(path: AnyPath, column: str) -> Array:
                 np.asarray(archive[column]) if column in archive.files else np.empty(())
             )
         if array.ndim != 1 or not holds_ids(array.dtype):
-            there = type_of_ids(array.dtype) if array.ndim else f"none of {names}"
+            there = f"is none of {names}; name another"
+            if array.ndim:
+                there = f"holds {type_of_ids(array.dtype)}; {CAST}"
             raise InputError(
-                f"must name one array of {place} with an id a record: {ID_KINDS}; {column!r} is {there}; {CAST}.",
+                f"must name one array of {place} with an id a record: {ID_KINDS}; {column!r} {there}.",
                 parameter="groups",
             )
         ids = texts_apart(array).tolist()

@@ -1,5 +1,6 @@
 """Correlated noise: the public matrices, what a stream with them releases and costs, and the state that it keeps."""
 
+import errno
 import math
 import os
 import pickle
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
-from dppl._files import _beginning
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, _files
+from dppl._files import Output, _beginning
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
@@ -642,7 +643,7 @@ def stop(*arguments, **named):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(RoundedGaussian, "release"), (_state, "write_atomically"), (Ledger, "finish")],
+    [(RoundedGaussian, "release"), (Output, "write"), (Ledger, "finish")],
 )
 @each_kind
 def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_path):
@@ -666,6 +667,31 @@ def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_p
     model.partial_fit(*records(1), state=state, ledger=account)
     assert len(account.releases()) == 3
     assert account.spent()["rho"] == pytest.approx(0.75, rel=1e-6)
+
+
+@each_kind
+def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
+    state = tmp_path / "state"
+    account = account_of(tmp_path)
+    sizes = []
+    take = _files._take_room
+    monkeypatch.setattr(
+        _files, "_take_room", lambda file, size: (sizes.append(size), take(file, size))
+    )
+    model = make(kind)
+    for task in range(2):
+        model.partial_fit(*records(task), state=state, ledger=account)
+        assert state.stat().st_size <= sizes[-1]
+    kept = state.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_files, "_take_room", full)
+    with pytest.raises(OSError, match="No space"):
+        model.partial_fit(*records(1), state=state, ledger=account)
+    assert len(account.releases()) == 2
+    assert state.read_bytes() == kept
 
 
 def test_a_state_that_does_not_advance_is_noticed(tmp_path, monkeypatch):

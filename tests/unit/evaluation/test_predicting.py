@@ -1,5 +1,6 @@
 """What is said of a record depends on it alone: not on its place, not on its neighbours, not on whether these fail."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -182,6 +183,8 @@ def test_rows_without_a_direction_are_misses():
 class Loud(Centred):
     def predict(self, rows):
         warnings.warn(f"odd row {rows[0].tolist()}", UserWarning, stacklevel=1)
+        print("one more record")
+        print("one more record", file=sys.stderr)
         if (rows[:, 0] > 100).any():
             raise ValueError(f"could not use {rows.tolist()}")
         return self.classes_[rows[:, :3].argmax(axis=1)]
@@ -190,7 +193,7 @@ class Loud(Centred):
         return np.full((len(rows), 3), 1 / 3)
 
 
-def test_neither_warnings_nor_errors_of_a_classifier_are_shown(capsys):
+def test_neither_warnings_nor_errors_nor_prints_of_a_classifier_are_shown(capsys):
     rows = X.copy()
     rows[3, 0] = 1000
     with warnings.catch_warnings():

@@ -1,5 +1,6 @@
 """Sparse fine-tuning: the mask, the recipe, the model and its file."""
 
+import hashlib
 import json
 import re
 import struct
@@ -318,7 +319,16 @@ def test_labels_are_read_after_the_charge(net, labelled, tmp_path):
     assert "secret" not in str(caught.value)
     assert len(ledger.releases()) == 1
     model = make(net, GaussianDP(1.0), unknown_labels="ignore").fit(X, y, ledger=ledger)
-    assert ledger.releases()[1]["status"] == "released"
+    assert ledger.releases()[1]["status"] == "not saved"
+    model.save(tmp_path / "m.safetensors")
+    (paid,) = ledger.releases()[1:]
+    content = (tmp_path / "m.safetensors").read_bytes()
+    assert (paid["status"], paid["model_sha256"]) == (
+        "released",
+        hashlib.sha256(content).hexdigest(),
+    )
+    room = model_file.most_bytes(model, model.plan(X.shape[1:]), [])
+    assert len(content) <= room < len(content) + 2**17
     assert Term(Caveat.UNKNOWN_LABEL_STOP) not in model.guarantee_.not_covered
 
 

@@ -359,13 +359,11 @@ def test_a_named_column_of_ids_must_be_in_every_file(folder):
     replace(3, url=pa.array([0.5] * COUNTS[3]))(fixed(folder))
     with pytest.raises(
         InputError,
-        match=r"ids must name one column of .* with texts or integers; 'url' holds double",
+        match=r"ids must name one column of .* with texts, integers, .*; 'url' holds double",
     ):
         read_table(folder, ids="url")
     pq.write_table(shard(folder, 3).drop(["url"]), folder / "shard_3.parquet")
-    with pytest.raises(
-        InputError, match=r"shard_3\.parquet with texts or integers; 'url' is none"
-    ):
+    with pytest.raises(InputError, match=r"shard_3\.parquet with .*; 'url' is none"):
         read_table(folder, ids="url")
     np.save(folder.parent / "a.npy", ROWS)
     with pytest.raises(InputError, match="must have a column 'url' of ids"):

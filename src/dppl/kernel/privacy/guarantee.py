@@ -152,6 +152,8 @@ class Release:
         cost = release.cost
         noise_std = release.parameters.get("noise_std", 0.0)
         consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
+        if (rate := release.parameters.get("sampling_rate")) is not None:
+            consistent &= 0 < rate <= 1 and noise_std > 0
         if {"mu", "rho"} <= set(cost):
             # Whatever states a mu states what follows from it, of Gaussian noise or of
             # one selection.

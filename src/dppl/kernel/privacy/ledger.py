@@ -471,7 +471,7 @@ class Ledger:
         entry : LedgerEntry or Charge
             Or what a guarantee says of it.
         sha256 : str
-            Hash of the file. A file of another hash than `finish` was told changes
+            Hash of the file. A file of another hash than `finish` was given changes
             nothing.
         """
         if entry.dataset != self.dataset:
