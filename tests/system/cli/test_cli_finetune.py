@@ -207,7 +207,8 @@ def test_its_model_predicts_and_evaluates(trained, cli):
         private["model_sha256"]
         == sha256(Path("m.safetensors").read_bytes()).hexdigest()
     )
-    assert "one at a time" in private["guarantee"]["assumptions"][0]
+    first = private["guarantee"]["assumptions"][0]
+    assert first == {"code": "predicted_one_by_one"}
 
 
 def test_the_command_trains_what_the_library_trains(trained, cli):
