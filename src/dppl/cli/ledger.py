@@ -132,7 +132,7 @@ class Show:
 
 @request()
 class Saved:
-    """Record that a model file is there, which was moved from where an error said it is.
+    """Record that a file is there, which was moved from where an error said it is.
 
     For example:
 
@@ -141,7 +141,7 @@ class Saved:
 
     file: str = argument("FILE", _FILE)
     dataset: str = argument("DATASET", "The data set that paid for it.")
-    model: Path = argument("MODEL", "The model file.")
+    model: Path = argument("MODEL", "The model file, or the evaluation (.json).")
 
     def run(self) -> None:
         """Find the charge of the file, and mark it."""
@@ -149,11 +149,15 @@ class Saved:
 
         from dppl.cli._groups import load_model
         from dppl.kernel.privacy.ledger import RELEASED, Ledger
+        from dppl.statement.data import read_evaluation
 
         account = Ledger(self.file, self.dataset)
-        model: Any = load_model(self.model)
         digest = sha256(self.model.read_bytes()).hexdigest()
-        entries = str(model.guarantee_.ledger_entry).split("; ")
+        if self.model.suffix.lower() == ".json":
+            guarantee = read_evaluation(self.model).get("guarantee", {})
+        else:
+            guarantee = load_model(self.model).guarantee_.to_dict()
+        entries = str(guarantee.get("ledger_entry")).split("; ")
         for entry in entries:
             account.saved(entry, digest)
         numbers = [

@@ -419,7 +419,7 @@ def test_each_task_is_charged_before_its_first_step(net, tasks, tmp_path, monkey
         model.guarantee_.ledger_entry
         == "images, release 1; images, release 2; images, release 3"
     )
-    assert {release["status"] for release in ledger.releases()} == {"released"}
+    assert {release["status"] for release in ledger.releases()} == {"not saved"}
     charges.clear()
     with pytest.raises(BudgetExceeded):
         model.partial_fit(*tasks[0], ledger=ledger, partition="task 1")
