@@ -263,7 +263,7 @@ def predict_source(
             separator=known.separator,
         )
         parts.append(part)
-    # Of no records, the form of the answer is that of no rows.
+    # An answer about no records has columns, too.
     known = _joined(classes, parts or [predictor[1]([])])
     return replace(known, ids=ids), unusable
 

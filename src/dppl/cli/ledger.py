@@ -133,7 +133,7 @@ class Show:
 
 @request()
 class Saved:
-    """Record that a model file is there, which was moved from where an error said it is.
+    """Record that a file is there, which was moved from where an error said it is.
 
     For example:
 
@@ -142,7 +142,7 @@ class Saved:
 
     file: str = argument("FILE", _FILE)
     dataset: str = argument("DATASET", "The data set that paid for it.")
-    model: Path = argument("MODEL", "The model file.")
+    model: Path = argument("MODEL", "The model file, or the evaluation (.json).")
 
     def run(self) -> None:
         """Find the charge of the file, and mark it."""
@@ -150,11 +150,15 @@ class Saved:
 
         from dppl.cli._groups import load_model
         from dppl.kernel.privacy.ledger import RELEASED, Ledger
+        from dppl.statement.data import charges_of_evaluation, read_evaluation
 
         account = Ledger(self.file, self.dataset)
-        model: Any = load_model(self.model)
         digest = sha256(self.model.read_bytes()).hexdigest()
-        for charge in model.guarantee_.charges:
+        if self.model.suffix.lower() == ".json":
+            charges = charges_of_evaluation(read_evaluation(self.model))
+        else:
+            charges = load_model(self.model).guarantee_.charges
+        for charge in charges:
             account.saved(charge, digest)
         numbers = [
             one["number"]

@@ -290,7 +290,17 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         )
 
     def predict_log_proba(self, X: Any, **options: Any) -> Float:
-        """Return the logarithm of what `predict_proba` returns for the same arguments."""
+        """Return the logarithm of the probability of each class for each row.
+
+        Parameters
+        ----------
+        X, options
+            As in `predict_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
         with np.errstate(divide="ignore"):  # a probability may be 0
             return np.asarray(np.log(self.predict_proba(X, **options)))
 

@@ -112,7 +112,7 @@ NUMPY = SimpleNamespace(
     largest=lambda rows: np.abs(rows).max(axis=1, keepdims=True),
     length=lambda rows: np.sqrt(np.square(rows).sum(axis=1, keepdims=True)),
     pooled=lambda rows, dim, pool: (
-        rows[:, : dim * pool].reshape(len(rows), dim, pool).sum(axis=2)
+        rows[:, : dim * pool].reshape(-1, dim, pool).sum(axis=2)
     ),
     maximum=np.maximum,
     logaddexp=np.logaddexp,

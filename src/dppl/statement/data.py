@@ -392,6 +392,18 @@ def read_evaluation(path: Path) -> dict[str, Any]:
     return content
 
 
+def charges_of_evaluation(content: Mapping[str, Any]) -> tuple[Charge, ...]:
+    """Return what paid for an evaluation; nothing did for exact numbers."""
+    if not is_private(content):
+        return ()
+    try:
+        return Evaluation.from_dict(dict(content)).guarantee.charges
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"the evaluation lacks a field, or a field has another form; {_SAME}"
+        ) from None
+
+
 def evaluation_of(content: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
     """Return accuracies by class and confusions from an evaluation of a model with `classes`."""
     # The file may be of any origin; whatever does not look like an evaluation ends in

@@ -165,7 +165,9 @@ def test_an_evaluation_that_cannot_be_written_shows_before_the_charge(
     assert charges(wards) == []
 
 
-def test_an_evaluation_is_saved_or_kept(task, wards, evaluate, monkeypatch, error_line):
+def test_an_evaluation_is_saved_or_kept(
+    task, wards, evaluate, cli, monkeypatch, error_line
+):
     assert evaluate("e.json").exit_code == 0
     digest = sha256((task.folder / "e.json").read_bytes()).hexdigest()
     assert charges(wards) == [(RELEASED, digest)]
@@ -178,3 +180,6 @@ def test_an_evaluation_is_saved_or_kept(task, wards, evaluate, monkeypatch, erro
     assert str(kept) in error_line(result)
     assert json.loads(kept.read_text())["accuracy"]
     assert charges(wards)[1] == (UNSAVED, None)
+    saved = cli("ledger", "saved", wards, "wards", kept)
+    assert saved.exit_code == 0
+    assert charges(wards)[1][0] == RELEASED

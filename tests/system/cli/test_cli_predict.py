@@ -182,7 +182,7 @@ def test_a_table_of_another_encoder_is_refused(command, task, cli, error_line):
         (
             ["predict", "{model}", "{table}", "--out", "{folder}/labels.txt"],
             2,
-            "must be - or end in .csv",
+            "must end in .csv or .parquet",
         ),
         (
             ["predict", "{model}", "{table}", "--out", "{folder}/no/labels.csv"],

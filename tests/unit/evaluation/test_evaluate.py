@@ -33,7 +33,7 @@ from dppl.kernel.measure import Measure
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.outcomes import Outcomes
 from dppl.kernel.privacy.guarantee import Charge, Guarantee
-from dppl.kernel.privacy.ledger import CHARGED, RELEASED
+from dppl.kernel.privacy.ledger import CHARGED, UNSAVED
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
@@ -254,7 +254,7 @@ def check_order(file):
     assert {"rows", "class_codes", "rounded_gaussian"} <= {what for what, _ in seen}
     assert all(statuses == [CHARGED] for _, statuses in seen), seen
     (release,) = ledger.releases()
-    assert (release["status"], release["estimator"]) == (RELEASED, "evaluation")
+    assert (release["status"], release["estimator"]) == (UNSAVED, "evaluation")
 
 
 def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(
@@ -697,4 +697,4 @@ def test_an_error_of_a_classifier_after_the_charge_says_nothing_and_stops_nothin
     totals = next(exact for _, exact, _ in uses if exact.shape == (3,))
     assert totals.tolist() == [0, 0, 3 * 2**16]  # all are misses
     assert "Jane" not in one.to_json() + str(one) + repr(one)
-    assert ledger.releases()[0]["status"] == RELEASED
+    assert ledger.releases()[0]["status"] == UNSAVED

@@ -308,7 +308,7 @@ def test_the_ledger_is_charged_before_the_first_step(
     run = make(net, GaussianDP(0.8)).fit(*images, ledger=ledger)
     assert set(charges) == {1}
     assert run.guarantee_.charges == (Charge("images", 1),)
-    assert ledger.releases()[0]["status"] == "released"
+    assert ledger.releases()[0]["status"] == "not saved"
     charges.clear()
     with overheard() as heard, pytest.raises(BudgetExceeded):
         make(net, GaussianDP(0.8)).fit(*images, ledger=ledger)

@@ -774,3 +774,40 @@ def test_a_fit_that_fails_leaves_it_unfitted(tmp_path):
         with pytest.raises(NotFittedError):
             call([str(tmp_path / "m.safetensors")])
     assert not hasattr(model, "guarantee_")
+
+
+@pytest.mark.parametrize("method", ["mean", "multilabel"])
+def test_no_items_get_no_answers_of_the_usual_shape(method):
+    images = np.random.default_rng(0).integers(0, 256, (6, 9, 9, 3), np.uint8)
+    several = method == "multilabel"
+    labels = [[0], [1]] * 3 if several else [0, 1] * 3
+    model = PrivateClassifier(
+        "pixels", ZCDP(10.0), [0, 1], method=method, random_state=0
+    ).fit(images, labels)
+    for none in ([], images[:0], images[:0, :, :, 0]):
+        for name in (
+            "predict",
+            "predict_proba",
+            "predict_log_proba",
+            "decision_function",
+            "similarity",
+        ):
+            ask = getattr(model, name)
+            expected = ask(images)
+            answer = ask(none)
+            assert answer.shape == (0, *expected.shape[1:]), name
+            assert answer.dtype == expected.dtype, name
+        with pytest.raises(InputError, match="at least one row to score"):
+            model.score(none, [])
+    if several:
+        assert model.predict_labels([]) == []
+
+
+def test_labels_of_another_kind_are_refused_before_an_item_is_embedded(monkeypatch):
+    images = np.zeros((2, 9, 9, 3), np.uint8)
+    model = PrivateClassifier("pixels", ZCDP(10.0), ["0", "1"], method="mean")
+    monkeypatch.setattr(
+        "dppl.training.classifier.embed_items", lambda *_, **__: pytest.fail("embedded")
+    )
+    with pytest.raises(InputError, match="y must hold texts"):
+        model.fit(images, np.array([0, 1]))

@@ -474,7 +474,8 @@ class Ledger:
             Hash of the file. A file of another hash than `finish` was given changes
             nothing.
         """
-        if entry.dataset != self.dataset:
+        of_others = isinstance(entry, Charge) and entry.holder is not None
+        if of_others or entry.dataset != self.dataset:
             return
         of_entry = (
             _RELEASES.c.number == entry.number,

@@ -733,10 +733,10 @@ def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(char
 @pytest.mark.parametrize(
     ("entry", "digest"),
     [
-        ("wards, release 2", "0" * 64),
-        ("other, release 1", "0" * 64),
-        ("wards, release 1", "1" * 64),
-        ("None", "0" * 64),
+        (Charge("wards", 2), "0" * 64),
+        (Charge("other", 1), "0" * 64),
+        (Charge("wards", 1), "1" * 64),
+        (Charge("wards", 1, "north"), "0" * 64),
     ],
 )
 def test_a_file_that_a_charge_did_not_pay_for_changes_nothing(ledger, entry, digest):
@@ -746,7 +746,7 @@ def test_a_file_that_a_charge_did_not_pay_for_changes_nothing(ledger, entry, dig
     ledger.finish(paid, model_sha256="0" * 64)
     ledger.saved(entry, digest)
     assert ledger.releases()[0]["status"] == UNSAVED
-    ledger.saved(str(paid), "0" * 64)
+    ledger.saved(Charge("wards", paid.number), "0" * 64)
     assert ledger.releases()[0]["status"] == RELEASED
 
 
