@@ -58,8 +58,8 @@ class Bench:
 
     experiment: str = argument(
         "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
-        "continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
+        "YAML file, or one of: quick, text, images, assistant, examples, few, means, votes, paper; of streams of "
+        "tasks continual, continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",

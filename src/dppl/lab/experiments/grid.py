@@ -20,7 +20,7 @@ from pydantic import (
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.registry import BY_NAME
-from dppl.kernel.privacy import ZCDP
+from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.datasets import (
@@ -196,11 +196,12 @@ class _Budget(_Strict):
     def _check(self) -> _Budget:
         kinds = self.model_fields_set - {"delta"}
         rule = (
-            "must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon with "
-            f"or without delta; got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
+            "must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon; delta "
+            "goes with epsilon, and with mu and e, of which it takes the epsilon that they imply; "
+            f"got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
         )
         _refuse(
-            {rule: len(kinds) != 1 or (self.delta is not None and kinds != {"epsilon"})}
+            {rule: len(kinds) != 1 or (self.delta is not None and kinds == {"rho"})}
         )
         list(self.each())  # which refuses numbers that are no budget
         return self
@@ -212,7 +213,9 @@ class _Budget(_Strict):
         ).items()
         delta = {} if self.delta is None else {"delta": self.delta}
         for value in values:
-            if kind == "e":
+            if kind in ("mu", "e") and self.delta is not None:
+                yield GaussianDP(value).to_approx(self.delta).to_dict()
+            elif kind == "e":
                 _validate.positive(e=value)
                 yield ZCDP(value**2 / 2).to_dict()
             else:

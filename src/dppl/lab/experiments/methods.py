@@ -151,6 +151,9 @@ _NAMED: dict[str, Method] = {
         _AS_PUBLISHED | {"coinpress": "dppl"},
         space=_POOL,
     ),
+    "friendly-core": _registered(
+        "FriendlyCoreMeans", space={"radius": Range(0.2, 1.4)} | _POOL
+    ),
     "public": _registered("PublicPrototypes", space=_CLIP | _POOL),
     "public-topk": _registered(
         "PublicPrototypes",
@@ -187,6 +190,20 @@ _NAMED: dict[str, Method] = {
         "AdaMix",
         needs_examples=True,
         space={**_DESCENT, "clip_quantile": Range(0.1, 1.0)},
+    ),
+    "private-knn": _registered(
+        "PrivateNeighbours",
+        space={
+            "n_neighbours": (20, 50, 100, 200, 400),
+            "n_queries": (50, 100, 200, 400),
+        },
+    ),
+    "pate": _registered(
+        "TeacherEnsemble",
+        space={
+            "n_teachers": (20, 50, 100, 200, 400),
+            "n_queries": (50, 100, 200, 400),
+        },
     ),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),
