@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 17800,
     "io": 25950,
     "kernel": 58450,
-    "lab": 35850,
+    "lab": 37450,
     "planning": 3650,
     "prototypes": 8850,
     "serve": 6800,

@@ -397,7 +397,7 @@ EXCEPT = {
         "SampledGaussian",
     },
     "lab/experiments/cells.py": {"CoinPress"},
-    "lab/friendly.py": {"Randomness", "RoundedGaussian"},
+    "lab/friendly.py": {"HeldRecords", "Randomness", "RoundedGaussian"},
     "lab/votes.py": {"HeldRecords", "RoundedGaussian", "SampledGaussian"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }

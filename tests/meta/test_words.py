@@ -125,8 +125,8 @@ def test_pages_stay_short_and_begin_with_what_they_are_for():
         for path in PAGES
     }
     words = {name: len(page.split()) for name, page in pages.items()}
-    assert sum(words.values()) < 38_100
-    assert words["docs/guarantees.md"] <= 6_360
+    assert sum(words.values()) < 39_250
+    assert words["docs/guarantees.md"] <= 6_500
     assert words["docs/concepts.md"] <= 1_600
     assert len(pages["docs/results.md"].splitlines()) <= 200
     for name, page in pages.items():

@@ -1,4 +1,4 @@
-"""DPPL-Mean with means by FriendlyCore, which leaves out what lies far from its class."""
+"""DPPL-Mean with means by FriendlyCore, which omits what lies far from its class."""
 
 from dataclasses import field
 
@@ -21,7 +21,7 @@ _FURTHEST = 2.0
 class FriendlyCoreMeans(LatticeParameter, EmbeddingClassifier):
     r"""One prototype per class: the noisy mean of its rows that lie close to most others of the class.
 
-    DPPL-v1 and DPPL-AAAI name FriendlyCore beside plain means and CoinPress. A row is
+    DPPL-v1 and DPPL-AAAI name FriendlyCore next to plain means and CoinPress. A row is
     kept if more than half of its class lie within `radius` of it, by a margin that
     noise needs. The mean of those that are kept gets noise of twice the radius, divided
     by a private lower bound of their number.
@@ -42,7 +42,7 @@ class FriendlyCoreMeans(LatticeParameter, EmbeddingClassifier):
 
     Notes
     -----
-    The noise of a mean is narrower than that of `MeanPrototypes` for radii below 0.4 only, since rows have norm 1, and a
+    The noise of a mean is narrower than the noise of `MeanPrototypes` for radii below 0.4 only, since rows have norm 1, and a
     class needs about 500/mu records before any is kept. All pairs of a class are compared.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released:

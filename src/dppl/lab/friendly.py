@@ -19,6 +19,7 @@ from dppl.kernel.privacy import ApproxDP, Budget, GaussianDP, Release
 from dppl.kernel.privacy.accounting import root_above
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, RowQuery
+from dppl.kernel.records import HeldRecords
 
 Int64 = NDArray[np.int64]
 
@@ -47,13 +48,13 @@ class FriendlyCore:
     of deviation σ: P(G > t) ≤ exp(-t²/2σ²)/2. Compare what is drawn step by step, each
     step at the same earlier outcomes.
 
-    1. N, with noise of mu₁. *most* is that plus t₁, so N ≤ most but for δ/4.
+    1. N, with noise of mu₁. *most* is that plus t₁, so N ≤ most except for δ/4.
     2. For each of the N - 1 common records, twice its friends minus the number of
        records, with noise of √most/mu₂. Removing x moves each by 1, all by √(N - 1).
        Those above 1 + t₂ are kept, where P(G > t₂) ≤ δ/4/(most + 1). With D', toss for
        x as D would, and use it for nothing: it costs nothing.
     3. The size m of the core, with noise of mu₃. *fewest* is that minus t₃ + 1, so it
-       is at most the size of the core without x, but for δ/4.
+       is at most the size of the core without x, except for δ/4.
     4. The mean of the core on a grid, with noise of (2r/(fewest + 1) + √dim)/mu₄.
 
     B are the outcomes with N - 1 > most, with a kept record (x among them) that has at
@@ -184,7 +185,7 @@ class FriendlyMeans(RowQuery, OwnAnswer):
     def answer(
         self,
         mechanism: FriendlyCore,
-        records: Any,
+        records: HeldRecords,
         source: Randomness,
         **released: Any,
     ) -> Float:

@@ -65,7 +65,7 @@ class TeacherVotes(RowQuery):
         votes = np.zeros((self.n_rows, self.n_classes), np.int64)
         for teacher in np.unique(parts):
             mine = parts == teacher
-            # Each teacher by itself: a vote must be the same beside any other teachers.
+            # Each teacher by itself: a vote must be the same next to any other teachers.
             given = nearest_mean(rows[mine], codes[mine], self.n_classes, public)
             votes[np.arange(self.n_rows), given] += 1
         return votes

@@ -382,8 +382,10 @@ class _Choice(NamedTuple):
         return not from_names or (NAMES in data.spec.files and classes is None)
 
 
-def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list[Cell]]:
-    """Return the data sets of a configuration, and its cells."""
+def grid(
+    content: Any, data: Path | None, *, check: bool = True
+) -> tuple[dict[_Key, DatasetSpec], list[Cell]]:
+    """Return the data sets of a configuration, and its cells; unless `check` is false, files must be there."""
     try:
         config = _Config.model_validate(content)
     except ValidationError as error:
@@ -420,7 +422,7 @@ def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list
     }
     # Last, because whatever else is wrong can be said without the data.
     datasets = {key: one.spec for key, one in sources.items()}
-    for spec in datasets.values():
+    for spec in datasets.values() if check else ():
         spec.check()
     return datasets, list(cells.values())
 
