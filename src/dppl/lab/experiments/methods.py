@@ -175,8 +175,13 @@ _NAMED: dict[str, Method] = {
     "global-adapt": _registered(
         "GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}
     ),
-    "least-squares": _registered(
-        "LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}
+    # Without class Gram matrices alpha scales the ridge and nothing else.
+    "least-squares": _registered("LeastSquares", space={**_RIDGE, **_POOL}),
+    "least-squares-classes": _registered(
+        "LeastSquares",
+        "{}, class Gram matrices",
+        {"class_grams": True},
+        space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL},
     ),
     "feature-covariance": _registered(
         "FeatureCovariance",

@@ -4,6 +4,8 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from dppl.kernel.privacy.budgets import USUAL_DELTA
+
 # The data sets and encoders of the DPPL papers, in the order of their figures.
 _SETS = ("cifar10", "cifar100", "food101", "stl10")
 _LARGEST = "vit-h-14"
@@ -19,7 +21,7 @@ _POOL_SIZES = [1_000, 10_000, 100_000, None]
 _FRIENDLY = {
     "method": "friendly-core",
     "radius": [1.0, 1.2, 1.4],
-    "budgets": {"e": [0.25, 0.5, 1, 2, 4, 8], "delta": 1e-6},
+    "budgets": {"e": [0.25, 0.5, 1, 2, 4, 8], "delta": USUAL_DELTA},
 }
 
 
