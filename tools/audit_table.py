@@ -27,6 +27,7 @@ from dppl import (
     ApproxDP,
     GaussianDP,
     MeanPrototypes,
+    PublicData,
     PublicPrototypes,
     PureDP,
     SoftmaxPrototypes,
@@ -35,6 +36,7 @@ from dppl import (
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, audit, worst_case
 from dppl.audit.audit import audit_release
+from dppl.audit.canaries import Canary, Likelihood, Records
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.parameters import parameters
@@ -45,12 +47,15 @@ from dppl.kernel.privacy import Budget
 from dppl.lab import (
     AdaMix,
     FeatureCovariance,
+    FriendlyCoreMeans,
     FullDataContinual,
     GlobalAdapt,
     LeastSquares,
     NaiveContinual,
     Newton,
+    PrivateNeighbours,
     ProjectedPrototypes,
+    TeacherEnsemble,
 )
 from dppl.prototypes import LinearProbe
 
@@ -232,6 +237,45 @@ class Still(ProjectedPrototypes):
 
 
 Still.__name__ = ProjectedPrototypes.__name__
+
+
+def beside(
+    estimator: EmbeddingClassifier,
+    data: Records,
+    canary: Canary,
+) -> Configuration:
+    """Audit an estimator on data of its own."""
+
+    def run(runs: int) -> AuditResult:
+        delta = getattr(estimator.budget, "delta", None)
+        return audit(
+            estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta
+        )
+
+    return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
+
+
+def core() -> Configuration:
+    """Audit FriendlyCore on an outlier, beside a class of one direction."""
+    east, north = np.eye(2, 4)
+    return beside(
+        FriendlyCoreMeans(ApproxDP(4.0, 1e-2), _ONE, radius=1.5),
+        Records(np.tile(east, (150, 1)), np.repeat(_ONE, 150)),
+        Canary(north, _ONE[0], lambda model: float(model.prototypes_[0] @ north)),
+    )
+
+
+def voting(estimator: EmbeddingClassifier) -> Configuration:
+    """Audit votes on one public row, of which the canary takes one from the other class."""
+    east = np.eye(1, 4)
+    seen = Likelihood((np.array([0, 1]),), (np.array([1, -1]),))
+    return beside(
+        estimator,
+        Records(-east, _TWO[1:], PublicData(east)),
+        Canary(east[0], _TWO[0], seen),
+    )
+
+
 _ONE = ["a"]
 _TWO = ["a", "b"]
 # Few steps, so short that the canary's gradient is as long as the clipping norm in all
@@ -290,6 +334,9 @@ NAMED = (
     fitted(LeastSquares(GaussianDP(2.0), _TWO, class_grams=True)),
     fitted(FeatureCovariance(GaussianDP(2.0), _TWO, **_STEPS)),
     fitted(Newton(GaussianDP(2.0), _TWO, **_STEPS)),
+    core(),
+    voting(TeacherEnsemble(GaussianDP(2.0), _TWO, n_queries=1, n_teachers=1)),
+    voting(PrivateNeighbours(GaussianDP(2.0), _TWO, n_queries=1, n_neighbours=1)),
 )
 # Any other estimator of the registry is audited as the first of its recipes makes it.
 _OTHERS = [

@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 17800,
     "io": 26100,
     "kernel": 58450,
-    "lab": 34650,
+    "lab": 37450,
     "planning": 3650,
     "prototypes": 8850,
     "serve": 6800,

@@ -41,8 +41,8 @@ class Recipe:
     dim : int
         Width of the rows.
     sampled : bool
-        Whether it sees Poisson samples. They amplify its noise: no replay shows its
-        cost, and no ledger charges it.
+        Whether it is accounted in (epsilon, delta) alone, as on Poisson samples, which
+        amplify its noise: no replay shows its cost, and no ledger charges it.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
@@ -82,6 +82,10 @@ RECIPES = {
         "": Recipe(options={"steps": 3}),
         "narrow": Recipe(options={"steps": 3, "n_components": 2}),
         "to public rows": Recipe(options={"steps": 2, "head": "public"}, public=True),
+    },
+    "FriendlyCoreMeans": {
+        # A budget at which few records are enough for a core, and all are friends.
+        "": Recipe(options={"radius": 2.0}, budget=ApproxDP(1e4, 1e-5), sampled=True),
     },
     "ContinualPrototypes": {
         "": Recipe(),
@@ -137,6 +141,18 @@ RECIPES = {
         ),
     },
     "Newton": {"": Recipe(options={"steps": 2})},
+    "PrivateNeighbours": {
+        "": Recipe(options={"n_queries": 4, "n_neighbours": 3}, public=True),
+        "sampled": Recipe(
+            options={"n_queries": 3, "n_neighbours": 3, "sampling_rate": 0.5},
+            budget=ApproxDP(5.0, 1e-5),
+            public=True,
+            sampled=True,
+        ),
+    },
+    "TeacherEnsemble": {
+        "": Recipe(options={"n_queries": 6, "n_teachers": 3}, public=True),
+    },
 }
 
 
@@ -248,7 +264,10 @@ FIRST = [
     for entry in ENTRIES
     if entry.name in RECIPES
 ]
-# Of these and of all, the ones whose records have one label; others predict matrices.
+# Of these, the ones whose cost has a mu. FriendlyCore draws a number for each record, so
+# `tests/unit/lab/test_friendly.py` replays it by itself.
+FIRST_CHARGED = [kind for kind in FIRST if not kind.recipe.sampled]
+# Of the first and of all, the ones whose records have one label; others predict matrices.
 ONE_LABEL = [kind for kind in FIRST if not kind.cls.several_labels]
 KINDS_OF_ONE_LABEL = [kind for kind in KINDS if not kind.cls.several_labels]
 # For laws about what all fits share, from reading records to the ledger. All queries,

@@ -126,10 +126,14 @@ def drawn_and_stated(kind):
     return Counter(draws), Counter(stated)
 
 
-# CoinPress states shares of its budget: its noise depends on public class sizes, step
-# by step.
+# CoinPress and FriendlyCore state shares of their budgets: their noise depends on class
+# sizes, public or noisy, step by step.
 STATING = [
-    kind for kind in KINDS if not kind.entry.pure and "coinpress" not in kind.variant
+    kind
+    for kind in KINDS
+    if not kind.entry.pure
+    and "coinpress" not in kind.variant
+    and kind.entry.name != "FriendlyCoreMeans"
 ]
 
 

@@ -389,8 +389,8 @@ EXACT = {
     "SoftmaxGradient",
     "curvature_sums",
 }
-# Two files of queries stand outside the kernel: gradients of networks need torch, and
-# projections are one research method's. Cells look at the clipping of CoinPress.
+# Files of queries stand outside the kernel: gradients of networks need torch, and
+# the lab's are one research method's each. Cells look at the clipping of CoinPress.
 EXCEPT = {
     # They hand what is said of private test records to the counter.
     "evaluation/comparing.py": {"Outcomes", "Rivals"},
@@ -403,6 +403,8 @@ EXCEPT = {
         "SampledGaussian",
     },
     "lab/experiments/cells.py": {"CoinPress"},
+    "lab/friendly.py": {"HeldRecords", "Randomness", "RoundedGaussian"},
+    "lab/votes.py": {"HeldRecords", "RoundedGaussian", "SampledGaussian"},
     "lab/queries.py": {"HeldRecords", "Records", "Randomness", "SoftmaxGradient"},
 }
 

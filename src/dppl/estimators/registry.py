@@ -81,6 +81,7 @@ ENTRIES = (
         _SEVERAL,
     ),
     Entry("ProjectedPrototypes", "dppl.lab", "projected", "Projected prototypes"),
+    Entry("FriendlyCoreMeans", "dppl.lab", "friendly-core", "DPPL-Mean, FriendlyCore"),
     Entry("ContinualPrototypes", "dppl.continual"),
     Entry("ContinualDiscriminant", "dppl.continual"),
     Entry("ContinualEnsemble", "dppl.continual"),
@@ -92,6 +93,8 @@ ENTRIES = (
     Entry("LeastSquares", "dppl.lab", "least-squares", "DP-LS"),
     Entry("LinearProbe", "dppl.prototypes", "linear-probe", "Linear probe, DP-SGD"),
     Entry("Newton", "dppl.lab", "newton", "DP-Newton"),
+    Entry("PrivateNeighbours", "dppl.lab", "private-knn", "Private-kNN"),
+    Entry("TeacherEnsemble", "dppl.lab", "pate", "PATE"),
 )
 # What `--method` and `PrivateClassifier` offer.
 Method: TypeAlias = Literal["softmax", "mean", "public", "multilabel"]

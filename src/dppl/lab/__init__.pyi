@@ -2,6 +2,7 @@ from .adamix import AdaMix as AdaMix
 from .ceilings import NonPrivateLDA as NonPrivateLDA
 from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegression
 from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
+from .core_means import FriendlyCoreMeans as FriendlyCoreMeans
 from .film import FilmEnsemble as FilmEnsemble
 from .global_adapt import GlobalAdapt as GlobalAdapt
 from .heads import FullDataContinual as FullDataContinual
@@ -13,3 +14,5 @@ from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
 from .shares import SharedNoise as SharedNoise
+from .voting import PrivateNeighbours as PrivateNeighbours
+from .voting import TeacherEnsemble as TeacherEnsemble

@@ -23,6 +23,7 @@ from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.metrics import minority_classes
 from dppl.statement import words
 

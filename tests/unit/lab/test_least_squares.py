@@ -48,6 +48,19 @@ def test_without_noise_it_is_ridge_regression_on_indicators(data, ridge):
     )
 
 
+def test_alpha_weighs_class_grams_and_only_scales_the_ridge_without_them(data):
+    """Scores of all classes shrink alike: with the default ridge, labels are the same at any alpha."""
+    X, y = data
+    budget = GaussianDP(8.0)
+
+    def fitted(**options):
+        return LeastSquares(budget, CLASSES, random_state=0, **options).fit(X, y).coef_
+
+    np.testing.assert_allclose(0.1 * fitted(alpha=0.1), fitted(), rtol=1e-6)
+    changed = 0.1 * fitted(alpha=0.1, class_grams=True) / fitted(class_grams=True)
+    assert np.ptp(changed) > 0.01
+
+
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 def test_without_noise_class_grams_weigh_the_records_of_other_classes(data, alpha):
     """(A_c + alpha·A + ridge)·θ = b_c: a record of the class has weight 1 + alpha and target 1/(1 + alpha)."""

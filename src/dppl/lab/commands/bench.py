@@ -9,8 +9,15 @@ from dppl.cli._output import console, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, load_experiment
+from dppl.lab.experiments.config import (
+    NATURAL,
+    NO_NOISE,
+    NON_PRIVATE,
+    figure_as_yaml,
+    load_experiment,
+)
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
+from dppl.lab.experiments.papers import FIGURES
 from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import (
     DONE,
@@ -42,6 +49,10 @@ class Bench:
     is marked. Files of an earlier report in FOLDER are replaced; a FOLDER with
     other files is refused.
 
+    paper --list names the figures and tables of the papers; paper --figure NAME
+    computes the cells of one and draws it, into a folder of its name, and with
+    --show prints its configuration, to copy.
+
     RESULTS.jsonl with --out RESULTS.jsonl.xz packs the last result of every cell
     into a tenth of the space; the other way round unpacks them. Reports are
     drawn from either, and a run continues JSON lines only.
@@ -54,12 +65,13 @@ class Bench:
       dppl bench text --data embeddings --jobs 4 --out text.jsonl
       dppl bench continual-quick
       dppl bench mine.yaml --dry-run
+      dppl bench paper --figure dppl-v1:5 --data FOLDER
     """
 
     experiment: str = argument(
         "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, paper; of streams of tasks continual, "
-        "continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
+        "YAML file, or one of: quick, text, images, assistant, examples, few, means, votes, paper; of streams of "
+        "tasks continual, continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",
@@ -77,9 +89,34 @@ class Bench:
         "Check configuration, parameters and shapes; count what is left."
     )
 
+    list: bool = flag(
+        "List the figures and tables of the papers, with the cells that they need."
+    )
+    figure: str | None = option(
+        "NAME", "A figure of --list, to compute and draw.", None
+    )
+    show: bool = flag("Print the configuration of --figure, and compute nothing.")
+
     def run(self) -> None:
         """Run, count, draw or convert."""
         config = self.experiment
+        if self.list or self.figure or self.show:
+            if config != "paper":
+                raise ParameterError(
+                    f"--list, --figure and --show go with paper; got {config}."
+                )
+            if self.list:
+                for name, one in FIGURES.items():
+                    typer.echo(f"{name:<16}{one.title}: {one.needs}")
+                return
+            if self.figure not in FIGURES:
+                raise ParameterError(
+                    f"--figure must be a name of --list; got {self.figure}."
+                )
+            config = self.figure
+            if self.show:
+                typer.echo(figure_as_yaml(config), nl=False)
+                return
         out = self.out
         if config.endswith(SUFFIXES):
             _report(Path(config), out)
@@ -121,9 +158,12 @@ class Bench:
             f"Results: {results}",
             soft_wrap=True,
         )
-        screen.print(
-            f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True
-        )
+        if self.figure and summary.done + summary.before:
+            _report(results, results.with_suffix(""))
+        else:
+            screen.print(
+                f"Figures and tables: dppl bench {results} --out FOLDER", soft_wrap=True
+            )
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
             raise typer.Exit(_CELLS_FAILED)

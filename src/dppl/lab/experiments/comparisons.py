@@ -35,7 +35,14 @@ from dppl.lab.experiments.frame import (
 def comparisons(rows: Frame) -> Iterator[Part]:
     """Compare settings of the data, of public rows and of single methods."""
     pictures = [*_datasets(rows), *_encoders(rows)]
-    for compare in (_examples, _pools, _pool_sizes, _top_k, _coinpress):
+    for compare in (
+        _examples,
+        _pools,
+        _pool_sizes,
+        _top_k,
+        _mean_estimators,
+        _coinpress,
+    ):
         pictures += [
             picture
             for task, group in by(rows, "dataset", "encoder")
@@ -210,6 +217,21 @@ def _top_k(task: Any, rows: Frame) -> Iterator[Picture]:
         "K = 1 is DPPL-Public. Chosen by looking at test records, so no guarantee covers this choice.",
         draw([("", drawn)], "best K", log_y=True),
     )
+
+
+# Sums, means, and the two estimators of means that the DPPL papers name.
+_MEANS = ("mean", "mean-replace-one", "coinpress", "friendly-core")
+
+
+def _mean_estimators(task: Any, rows: Frame) -> Iterator[Picture]:
+    """DPPL-AAAI figure 10 (appendix): DPPL-Mean with several estimators of the means."""
+    chosen = rows[rows["method"].isin(_MEANS) & ~rows["tuned"]]
+    if {"coinpress", "friendly-core"} <= set(chosen["method"]):
+        yield over_budgets(
+            f"mean-estimators-{slug(*task)}",
+            f"Estimators of means: {', '.join(task)}.",
+            panels(chosen),
+        )
 
 
 def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:

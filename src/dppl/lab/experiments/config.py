@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
+from dppl.lab.experiments.papers import FIGURES
 from dppl.lab.streams import Stream
 
 _BUILT_IN = resources.files("dppl.lab.experiments") / "configs"
@@ -104,14 +106,31 @@ def built_in_names() -> list[str]:
     )
 
 
-def load_experiment(config: str, data: Path | None = None) -> Experiment:
-    """Read and check a YAML file, or a built-in configuration by its name; `data` replaces its folder."""
-    built_in = built_in_names()
+def built_in(name: str) -> Traversable:
+    """Return the file of a configuration that comes with dppl."""
+    return _BUILT_IN / f"{name}.yaml"
+
+
+def figure_as_yaml(name: str) -> str:
+    """Return the configuration of a figure, to copy."""
+    yaml = optional("yaml", "PyYAML", "lab")
+    figure = FIGURES[name]
+    base = built_in(figure.base).read_text("utf-8")
+    return str(yaml.safe_dump(figure.content(yaml.safe_load(base)), sort_keys=False))
+
+
+def load_experiment(
+    config: str, data: Path | None = None, *, check: bool = True
+) -> Experiment:
+    """Read and check a YAML file, a built-in configuration or a paper's figure; `data` replaces its folder."""
+    names = built_in_names()
     path = Path(config)
-    file = _BUILT_IN / f"{config}.yaml" if config in built_in else path
+    figure = FIGURES.get(config)
+    known = config if figure is None else figure.base
+    file = built_in(known) if known in names else path
     if not file.is_file():
         raise ParameterError(
-            f"CONFIG must be a YAML file or one of {', '.join(built_in)}; got {config!r}, and there is no such file."
+            f"CONFIG must be a YAML file or one of {', '.join(names)}; got {config!r}, and there is no such file."
         )
     yaml = optional("yaml", "PyYAML", "lab")
     optional("pydantic", "pydantic", "lab")
@@ -120,7 +139,9 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     )  # here, because the names of cells need no pydantic
 
     try:
-        datasets, cells = grid(yaml.safe_load(file.read_text("utf-8")), data)
+        content = yaml.safe_load(file.read_text("utf-8"))
+        content = content if figure is None else figure.content(content)
+        datasets, cells = grid(content, data, check=check)
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
     except yaml.YAMLError as error:
@@ -129,7 +150,7 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
         ) from None
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
-    name = config if config in built_in else path.stem
+    name = config.replace(":", "-") if figure or config in names else path.stem
     return Experiment(
         name, config, None if data is None else str(data), datasets, cells
     )

@@ -20,7 +20,7 @@ from pydantic import (
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.registry import BY_NAME
-from dppl.kernel.privacy import ZCDP
+from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.datasets import (
@@ -196,11 +196,12 @@ class _Budget(_Strict):
     def _check(self) -> _Budget:
         kinds = self.model_fields_set - {"delta"}
         rule = (
-            "must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon with "
-            f"or without delta; got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
+            "must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon; delta "
+            "goes with epsilon, and with mu and e, of which it takes the epsilon that they imply; "
+            f"got {', '.join(sorted(self.model_fields_set)) or 'nothing'}"
         )
         _refuse(
-            {rule: len(kinds) != 1 or (self.delta is not None and kinds != {"epsilon"})}
+            {rule: len(kinds) != 1 or (self.delta is not None and kinds == {"rho"})}
         )
         list(self.each())  # which refuses numbers that are no budget
         return self
@@ -212,7 +213,9 @@ class _Budget(_Strict):
         ).items()
         delta = {} if self.delta is None else {"delta": self.delta}
         for value in values:
-            if kind == "e":
+            if kind in ("mu", "e") and self.delta is not None:
+                yield GaussianDP(value).to_approx(self.delta).to_dict()
+            elif kind == "e":
                 _validate.positive(e=value)
                 yield ZCDP(value**2 / 2).to_dict()
             else:
@@ -379,8 +382,10 @@ class _Choice(NamedTuple):
         return not from_names or (NAMES in data.spec.files and classes is None)
 
 
-def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list[Cell]]:
-    """Return the data sets of a configuration, and its cells."""
+def grid(
+    content: Any, data: Path | None, *, check: bool = True
+) -> tuple[dict[_Key, DatasetSpec], list[Cell]]:
+    """Return the data sets of a configuration, and its cells; unless `check` is false, files must be there."""
     try:
         config = _Config.model_validate(content)
     except ValidationError as error:
@@ -417,7 +422,7 @@ def grid(content: Any, data: Path | None) -> tuple[dict[_Key, DatasetSpec], list
     }
     # Last, because whatever else is wrong can be said without the data.
     datasets = {key: one.spec for key, one in sources.items()}
-    for spec in datasets.values():
+    for spec in datasets.values() if check else ():
         spec.check()
     return datasets, list(cells.values())
 

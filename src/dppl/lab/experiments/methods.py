@@ -151,6 +151,9 @@ _NAMED: dict[str, Method] = {
         _AS_PUBLISHED | {"coinpress": "dppl"},
         space=_POOL,
     ),
+    "friendly-core": _registered(
+        "FriendlyCoreMeans", space={"radius": Range(0.2, 1.4)} | _POOL
+    ),
     "public": _registered("PublicPrototypes", space=_CLIP | _POOL),
     "public-topk": _registered(
         "PublicPrototypes",
@@ -172,8 +175,13 @@ _NAMED: dict[str, Method] = {
     "global-adapt": _registered(
         "GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}
     ),
-    "least-squares": _registered(
-        "LeastSquares", space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL}
+    # Without class Gram matrices alpha scales the ridge and nothing else.
+    "least-squares": _registered("LeastSquares", space={**_RIDGE, **_POOL}),
+    "least-squares-classes": _registered(
+        "LeastSquares",
+        "{}, class Gram matrices",
+        {"class_grams": True},
+        space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL},
     ),
     "feature-covariance": _registered(
         "FeatureCovariance",
@@ -187,6 +195,20 @@ _NAMED: dict[str, Method] = {
         "AdaMix",
         needs_examples=True,
         space={**_DESCENT, "clip_quantile": Range(0.1, 1.0)},
+    ),
+    "private-knn": _registered(
+        "PrivateNeighbours",
+        space={
+            "n_neighbours": (20, 50, 100, 200, 400),
+            "n_queries": (50, 100, 200, 400),
+        },
+    ),
+    "pate": _registered(
+        "TeacherEnsemble",
+        space={
+            "n_teachers": (20, 50, 100, 200, 400),
+            "n_queries": (50, 100, 200, 400),
+        },
     ),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),

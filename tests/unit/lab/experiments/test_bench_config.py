@@ -336,8 +336,8 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
             r"budgets\[0\] must name one of mu .* got delta, rho",
         ),
         (
-            {"budgets": {"mu": [1], "delta": 0.1}},
-            r"budgets\[0\] must name one of mu \(Gaussian DP\), e \(sqrt\(2 rho\) in zCDP, .* got delta, mu",
+            {"budgets": {"mu": [1], "e": [1], "delta": 0.1}},
+            r"budgets\[0\] must name one of mu \(Gaussian DP\), e \(sqrt\(2 rho\) in zCDP, .* got delta, e, mu",
         ),
         (
             {"budgets": {"mu": [1], "e": [1]}},
@@ -436,7 +436,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of assistant, continual, .*, quick, text; got 'no'",
+        match=r"CONFIG must be a YAML file or one of assistant, continual, .*, quick, text, votes; got 'no'",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"
