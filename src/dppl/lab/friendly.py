@@ -18,6 +18,7 @@ from dppl.kernel.mechanisms import Randomness, RoundedGaussian
 from dppl.kernel.privacy import ApproxDP, Budget, GaussianDP, Release
 from dppl.kernel.privacy.accounting import root_above
 from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, RowQuery
 from dppl.kernel.records import HeldRecords
 
@@ -116,13 +117,13 @@ class FriendlyCore:
         rounded = root_above(Fraction(dim))
         return (Fraction(moved) + Fraction(rounded)) ** 2
 
-    def describe(self, statistic: str) -> Release:
+    def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism="FriendlyCore mechanism (four steps of rounded Gaussian noise)",
+            mechanism=Term(Mechanism.FRIENDLY_CORE),
             statistic=statistic,
             sensitivity=2.0,
-            norm="L2 in radii, of the sum over a core",
+            norm=Norm.L2_IN_RADII_OF_A_CORE,
             parameters={
                 "squared_radius": float(self.squared_radius),
                 **{f"mu_{step}": mu for step, mu in enumerate(self.mus, 1)},

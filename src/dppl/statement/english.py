@@ -100,6 +100,9 @@ MECHANISMS: Mapping[Code, str] = {
     Mechanism.ROUNDED_GAUSSIAN: "rounded Gaussian",
     Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN: "rounded Gaussian on symmetric matrices",
     Mechanism.SAMPLED_ROUNDED_GAUSSIAN: "rounded Gaussian on Poisson samples",
+    Mechanism.FRIENDLY_CORE: (
+        "FriendlyCore mechanism (four steps of rounded Gaussian noise)"
+    ),
     Mechanism.COINPRESS: "CoinPress mechanism ({n_steps} steps of rounded Gaussian noise)",
     Mechanism.EXPONENTIAL: "exponential mechanism",
     Mechanism.JOINT_EXPONENTIAL: "joint exponential mechanism (top-{n_selected})",
@@ -110,6 +113,7 @@ NORMS: Mapping[Code, str] = {
     Norm.L2: "L2",
     Norm.FROBENIUS: "Frobenius",
     Norm.L2_IN_RADII: "L2 in radii of each step's ball",
+    Norm.L2_IN_RADII_OF_A_CORE: "L2 in radii, of the sum over a core",
     Norm.MONOTONE_UTILITY: "monotone utility",
 }
 

@@ -164,6 +164,7 @@ class Mechanism(Code):
     EXPONENTIAL = "exponential"
     JOINT_EXPONENTIAL = "joint_exponential", {"n_selected": int}
     REPEAT_AND_SELECT = "repeat_and_select"
+    FRIENDLY_CORE = "friendly_core"
 
     @property
     def adds_integers(self) -> bool:
@@ -181,6 +182,7 @@ class Norm(Code):
     L2 = "l2"
     FROBENIUS = "frobenius"
     L2_IN_RADII = "l2_in_radii"
+    L2_IN_RADII_OF_A_CORE = "l2_in_radii_of_a_core"
     MONOTONE_UTILITY = "monotone_utility"
 
 
