@@ -49,10 +49,15 @@ class Budget:
         "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.",
         None,
     )
+    weak: bool = flag(
+        "Allow an epsilon above 20 or a delta of 1e-3 or more.",
+        typed={"allow_weak": "--weak"},
+    )
 
     def budget(self) -> Spent:
         """Return the budget."""
         from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP
+        from dppl.kernel.privacy.budgets import refuse_slip
 
         if (self.mu is None) == (self.epsilon is None):
             raise ParameterError(
@@ -67,11 +72,13 @@ class Budget:
                 )
             return GaussianDP(self.mu)
         assert self.epsilon is not None
-        return (
-            PureDP(self.epsilon)
+        budget = (
+            PureDP(self.epsilon, allow_weak=self.weak)
             if self.delta is None
-            else ApproxDP(self.epsilon, self.delta)
+            else ApproxDP(self.epsilon, self.delta, allow_weak=self.weak)
         )
+        refuse_slip(budget)
+        return budget
 
 
 @request(panel="budget")
