@@ -118,7 +118,13 @@ class Account:
         # Parts share no record, so what one of them spends costs the others nothing.
         file, name = self.ledger
         dataset, slash, part = name.partition("/")
-        return {"ledger": Ledger(file, dataset), "partition": part if slash else None}
+        account = Ledger(file, dataset)
+        if slash and part not in {one["partition"] for one in account.releases()}:
+            note(
+                f"{part} is a new part of {dataset}, and you vouch that it shares no record and no person with other "
+                f"parts. If it may share one, name {dataset} alone."
+            )
+        return {"ledger": account, "partition": part if slash else None}
 
     def account_file(self) -> list[Path]:
         """Return the file of the ledger, if it is one, which no output may replace."""
@@ -144,7 +150,12 @@ class Classes:
                 "--classes FILE is required. The list is released with the model, so it must be public: taking it from "
                 "the labels would reveal which ones occur. Write every possible class into it, one per line."
             )
-        return io.read_classes(self.classes)
+        classes = io.read_classes(self.classes)
+        if len(classes) == 1:
+            note(
+                "the list names one class, so only a method for records with several labels can learn from it."
+            )
+        return classes
 
 
 def parse_pairs(

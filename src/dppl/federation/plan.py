@@ -31,6 +31,7 @@ from dppl.kernel.records import private_data
 
 KEY = "dppl_federation"
 FORMAT = 2
+_LONGEST = 1000  # characters of a text of the coordinator
 # Queries whose noisy answers add up: all that are sums. A selection is none.
 QUERIES = {
     kind.__name__: kind
@@ -82,11 +83,9 @@ class Message:
                     "the message has another format: use the same version of dppl everywhere."
                 )
             return cls(given.pop("kind"), given, tensors)
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-        ):  # whoever sent it may have sent anything
+        except Refusal:
+            raise
+        except Exception:  # whoever sent it may have sent anything
             raise Refusal("the message is damaged, or none of dppl's.") from None
 
 
@@ -184,6 +183,22 @@ class Agreement:
             raise Refusal(
                 f"it is of dppl {given['dppl']}, and this is dppl {versions[0]}."
             )
+        # What the ledger and messages repeat of a plan.
+        texts = [
+            given["estimator"],
+            *given["holders"],
+            *map(str, given["classes"]),
+            *(one["name"] for one in given["measurements"]),
+            *(
+                one["statistic"].get("text", "")
+                for one in given["measurements"]
+                if one["statistic"] is not None
+            ),
+        ]
+        if not all(text.isprintable() and len(text) <= _LONGEST for text in texts):
+            raise Refusal(
+                f"its names and classes must be printable, of at most {_LONGEST} characters."
+            )
         if given["adjacency"] != ADD_REMOVE:
             raise Refusal("institutions answer under add-remove alone.")
         classes = given["classes"]
@@ -214,6 +229,14 @@ class Agreement:
         check_declared(
             declared, len(classes), several_labels=several, whole_persons=whole
         )
+        # Each institution would draw a sample of its own, which nobody accounts for; and
+        # a tiny rate would keep it busy under its lock.
+        if any(
+            getattr(one.query, "sampling_rate", 1) != 1 for one in declared.values()
+        ):
+            raise Refusal(
+                "institutions answer about all of their records, not samples."
+            )
         if any(
             _width(one) not in (None, given["n_features"]) for one in declared.values()
         ):

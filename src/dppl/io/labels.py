@@ -94,7 +94,8 @@ def read_classes(path: AnyPath) -> Array:
     Raises
     ------
     InputError
-        If the file is missing, not UTF-8 or empty, or names a class twice.
+        If the file is missing, not UTF-8 or empty, names a class twice, or has all
+        classes on one line with commas.
     """
     source = Path(path)
     lines: dict[str, int] = {}
@@ -112,6 +113,10 @@ def read_classes(path: AnyPath) -> Array:
     if not names:
         raise InputError(
             f"{source} must name at least one class; it is empty; write one class on each line"
+        )
+    if len(names) == 1 and "," in names[0]:
+        raise InputError(
+            f"{source} must name one class on each line; it has one line, with commas; write each class on a line"
         )
     whole = all(
         _INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max

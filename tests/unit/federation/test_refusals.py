@@ -172,7 +172,19 @@ PLANS = [
     (lambda plan, one: one["values"].update(n_classes=2), "must be of 3 classes"),
     (lambda plan, one: one["values"].update(n_classes=True), "other parameters"),
     (lambda plan, one: one["values"].update(bias=-1), "below what it may be"),
-    (lambda plan, one: one["values"].update(sampling_rate=0.5), "approximate DP"),
+    (lambda plan, one: one["values"].update(sampling_rate=0.5), "not samples"),
+    (
+        # Dear to account for, so it is refused before.
+        lambda plan, one: (
+            one["values"].update(sampling_rate=1e-9),
+            plan.update(budget={"epsilon": 1.0, "delta": 1e-6}),
+        ),
+        "not samples",
+    ),
+    (lambda plan, one: plan.update(estimator="e" * 1001), "must be printable"),
+    (lambda plan, one: plan.update(estimator="one\x1b[2J"), "must be printable"),
+    (lambda plan, one: plan.update(classes=["a", "b", "c\n"]), "must be printable"),
+    (lambda plan, one: one.update(name="n" * 1001), "must be printable"),
     (
         lambda plan, one: one["values"]["lattice"]["lattice"].update(n_features=9),
         "stated width",
