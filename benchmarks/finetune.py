@@ -216,7 +216,9 @@ def cell(task):
         with torch.no_grad():
             features = pretrained()[:-1](torch.from_numpy(x)).numpy()
         model = SoftmaxPrototypes(
-            ApproxDP(min(epsilon, 1e4), DELTA), range(5), random_state=seed
+            ApproxDP(min(epsilon, 1e4), DELTA, allow_weak=True),
+            range(5),
+            random_state=seed,
         )
         model.fit(features[train], y[train])
         return (

@@ -328,7 +328,7 @@ def cell(body, data, features, settings):
     spent = (
         ApproxDP(epsilon / 2, DELTA / 2)
         if halves
-        else ApproxDP(min(epsilon, 1e3), DELTA)
+        else ApproxDP(min(epsilon, 1e3), DELTA, allow_weak=True)
     )
     mu = 100.0 if np.isinf(epsilon) else spent.gaussian_allowance().mu
     begun = time.process_time()

@@ -227,6 +227,22 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
             fit(budget)
 
 
+@each(SHARED_CHARGED)
+def test_a_budget_that_nobody_means_is_refused_before_it_is_charged(kind, tmp_path):
+    X, y = kind.records()
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1e6))
+    given = {"ledger": ledger}
+    for epsilon, delta in ((20.1, 1e-6), (1.0, 1e-3), (1.0, 0.5)):
+        budget = ApproxDP(epsilon, delta)
+        with pytest.raises(ParameterError, match="set allow_weak=True") as caught:
+            kind.fit(X, y, budget=budget, given=given)
+        assert caught.value.parameter == ("epsilon" if epsilon > 20 else "delta")
+    assert ledger.releases() == []
+    for budget in (ApproxDP(20.0, 9.9e-4), ApproxDP(20.1, 1e-3, allow_weak=True)):
+        with pytest.warns(WeakBudgetWarning):
+            kind.fit(X, y, budget=budget)
+
+
 @each(SHARED)
 def test_classes_are_never_read_from_the_labels(kind):
     with pytest.raises(

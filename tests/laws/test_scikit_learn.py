@@ -98,7 +98,7 @@ def checked(kind):
     budget = (
         kind.recipe.budget
         if kind.recipe.sampled
-        else PureDP(100.0)
+        else PureDP(100.0, allow_weak=True)
         if kind.entry.pure
         else ZCDP(1e4)
     )

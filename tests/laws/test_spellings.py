@@ -43,7 +43,7 @@ def said(kind, budget):
 def spellings(kind):
     """Return budgets of several notions within which the same is released."""
     if kind.entry.pure:
-        return [PureDP(1.0), ApproxDP(1.0, 1e-6), ApproxDP(1.0, 1e-3), ZCDP(0.125)]
+        return [PureDP(1.0), ApproxDP(1.0, 1e-6), ApproxDP(1.0, 9e-4), ZCDP(0.125)]
     approximate = ApproxDP(1.0, 1e-6)
     mu = approximate.gaussian_allowance().mu
     return [approximate, GaussianDP(mu), ZCDP(mu**2 / 2)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dppl import _validate, io
-from dppl.cli._output import note
+from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
@@ -47,10 +47,15 @@ class Budget:
         "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.",
         None,
     )
+    weak: bool = flag(
+        "Allow an epsilon above 20 or a delta of 1e-3 or more.",
+        typed={"allow_weak": "--weak"},
+    )
 
     def budget(self) -> Spent:
         """Return the budget."""
         from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP
+        from dppl.kernel.privacy.budgets import refuse_slip
 
         if (self.mu is None) == (self.epsilon is None):
             raise ParameterError(
@@ -65,11 +70,13 @@ class Budget:
                 )
             return GaussianDP(self.mu)
         assert self.epsilon is not None
-        return (
-            PureDP(self.epsilon)
+        budget = (
+            PureDP(self.epsilon, allow_weak=self.weak)
             if self.delta is None
-            else ApproxDP(self.epsilon, self.delta)
+            else ApproxDP(self.epsilon, self.delta, allow_weak=self.weak)
         )
+        refuse_slip(budget)
+        return budget
 
 
 @request(panel="budget")
@@ -109,7 +116,16 @@ class Account:
         # Parts share no record, so what one of them spends costs the others nothing.
         file, name = self.ledger
         dataset, slash, part = name.partition("/")
-        return {"ledger": Ledger(file, dataset), "partition": part if slash else None}
+        ledger = Ledger(file, dataset)
+        parts = {one["partition"] for one in ledger.releases()} - {None}
+        if slash and part not in parts:
+            # A slip in a name would open another account of the same records.
+            note(
+                f"{printable(part)} is a new part of {printable(dataset)}, and you vouch for it that no {ledger.unit} "
+                "in it is in another part: their costs do not add up. Parts so far: "
+                f"{', '.join(map(printable, sorted(parts))) or 'none'}."
+            )
+        return {"ledger": ledger, "partition": part if slash else None}
 
 
 @request(panel="data")
@@ -129,7 +145,11 @@ class Classes:
                 "--classes FILE is required. The list is released with the model, so it must be public: taking it from "
                 "the labels would reveal which ones occur. Write every possible class into it, one per line."
             )
-        return io.read_classes(self.classes)
+        several = (
+            "separator" in getattr(self, "how", ())
+            or getattr(self, "method", None) == "multilabel"
+        )
+        return io.read_classes(self.classes, several=several)
 
 
 def parse_pairs(

@@ -130,9 +130,10 @@ def option(
     )
 
 
-def flag(text: str) -> Any:
-    """Return the field of an option without a value."""
-    return field(default=False, metadata={"metavar": "", "help": text})
+def flag(text: str, typed: dict[str, str] | None = None) -> Any:
+    """Return the field of an option without a value; `typed` as of `option`."""
+    metadata = {"metavar": "", "help": text, "typed": typed or {}}
+    return field(default=False, metadata=metadata)
 
 
 def argument(metavar: str, text: str, default: Any = MISSING) -> Any:

@@ -34,7 +34,9 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryError, 4),
 )
 # A parameter and its value as programs write them, in messages of the library.
-_FOR_PYTHON = re.compile(r"(?<!\()(?<!, )(?<![?&])\b(\w+)=('[\w-]+'|\d[\w.-]*\w|\d)")
+_FOR_PYTHON = re.compile(
+    r"(?<!\()(?<!, )(?<![?&])\b(\w+)=('[\w-]+'|True|\d[\w.-]*\w|\d)"
+)
 # How typer says that a value is of another type, and how our own messages do.
 _OTHER_TYPE = re.compile(r"Invalid value for '([^']+)': Input should be ([^,]*).*")
 _BROKEN_PIPE = 128 + 13
@@ -150,6 +152,8 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
             name = one[1]
             value = one[2].strip("'")
             if name in typed:
+                if value == "True":
+                    return typed[name]
                 return f"{typed[name]}{'=' if ' ' in typed[name] else ' '}{value}"
             return (
                 f"{typed['options']} {name}={value}" if "options" in typed else one[0]

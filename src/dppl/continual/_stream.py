@@ -32,7 +32,7 @@ from dppl.estimators.plan import (
 )
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.privacy.composition import total_budget
 from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
 from dppl.kernel.reading import Codes
@@ -225,6 +225,7 @@ class ContinualClassifier(EmbeddingClassifier):
             # A total beyond all use is refused before it is paid, and one of hardly any
             # meaning warns.
             total = self._of_tasks(guarantee, task.number).budget
+            refuse_slip(total, allowed=self.budget.allow_weak)
             if (weakness := total.weakness) and not self.budget.weakness:
                 warnings.warn(weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from dppl import _validate
 from dppl._metadata import ENCODER, columns_of, stated
 from dppl._types import Float, Float32
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.as_scikit import names_of_features
 from dppl.estimators.parameters import (
     GROUPS,
@@ -35,7 +34,7 @@ from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import Budget, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import check_strength, checked_budget
 from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
     ADJACENCIES,
@@ -175,8 +174,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         forget(self)
         try:
             self.check_parameters()
-            if weakness := self.budget.weakness:
-                warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
+            check_strength(self.budget, stacklevel=3)
             # Numbers that leave the range of floats belong to single rows, and must
             # neither warn nor stop the others.
             with one_thread_each, np.errstate(all="ignore"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import wraps
@@ -16,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl._progress import hidden
 from dppl._types import Array
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.base import (
     EmbeddingClassifier,
     as_json,
@@ -32,7 +31,7 @@ from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.kernel.privacy.accounting import rho_per_run_within
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import check_strength, checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE, Adjacency
 from dppl.kernel.records import private_data
 from dppl.kernel.search import RightAnswers, best_of, probability
@@ -174,8 +173,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """
         forget(self)
         budget, candidates = self._checked()
-        if budget.weakness:
-            warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
+        check_strength(budget, stacklevel=2)
         adjacency = self.estimator.adjacency
         classes = reading.public_classes(self.estimator.classes)
         # A fit and its score read disjoint parts of the records, so each may cost what

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.errors import InputError, ParameterError, WeakBudgetWarning
+from dppl.errors import InputError, ParameterError
 from dppl.estimators.base import charge, charged
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import Estimate, Written
@@ -22,7 +21,7 @@ from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.outcomes import Disagreements, MostHits, Outcomes, Rivals, SignedHits
 from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy import Budget, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import check_strength
 from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import as_labels
@@ -320,8 +319,7 @@ def _ask(
     random_state: int | None,
 ) -> _Asked:
     """Plan, pay, predict with every model and ask, in this order."""
-    if weakness := checked_budget(budget).weakness:
-        warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
+    check_strength(budget, stacklevel=3)
     tables = X if isinstance(X, tuple) else (X,) * len(models)
     if len(tables) != len(models):
         raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -15,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from dppl import _validate
 from dppl._types import Flags, Float
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.base import charge, charged
 from dppl.estimators.plan import ROWS_MIX, of_persons
 from dppl.evaluation import intervals
@@ -56,7 +55,7 @@ from dppl.kernel.outcomes import (
     SeveralOutcomes,
 )
 from dppl.kernel.privacy import Budget, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import check_strength
 from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
@@ -253,8 +252,7 @@ def evaluate(
     >>> bool(evaluation.accuracy.low > 0.8)
     True
     """
-    if weakness := checked_budget(budget).weakness:
-        warnings.warn(weakness, WeakBudgetWarning, stacklevel=2)
+    check_strength(budget, stacklevel=2)
     predictor = predictor_of(model, X)
     n_classes = len(predictor.classes)
     _validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)

@@ -47,7 +47,7 @@ from dppl.finetune.selection import (
 from dppl.finetune.trainer import Recipe, Training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.kernel.reading import UnknownLabels
@@ -306,6 +306,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             checkpoint.
         """
         forget(self)
+        refuse_slip(checked_budget(self.budget))
         classes = reading.public_classes(self.classes)
         records = PrivateRecords(X, y, classes, self.unknown_labels, groups=groups)
         training = self._training(

@@ -27,7 +27,7 @@ from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
@@ -268,6 +268,7 @@ class FilmEnsemble(NetworkClassifier):
         # A total beyond all use is refused before it is paid, and one of hardly any
         # meaning warns.
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
+        refuse_slip(total, allowed=checked_budget(self.budget).allow_weak)
         if weakness := total.weakness:
             warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
         return guarantee

@@ -235,7 +235,7 @@ def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
 
 @pytest.mark.parametrize("record", ["good", "bad"])
 @pytest.mark.parametrize(
-    "options", [["--mu", "5"], ["--mu", "3"], ["--epsilon", "50", "--method", "public"]]
+    "options", [["--mu", "5"], ["--mu", "3"], ["--epsilon", "20", "--method", "public"]]
 )
 def test_neighbours_print_the_same(options, record, task, cli):
     extra = np.full((1, 8), np.nan) if record == "bad" else 100 * task.X[:1]

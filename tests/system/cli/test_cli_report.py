@@ -146,7 +146,7 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
     )
     public = dppl.io.read_table(tmp_path / "pool")
     X = np.asarray(public)[[0, 0, 1, 1]]
-    model = dppl.PublicPrototypes(dppl.PureDP(50.0), ["a", "b"], random_state=0)
+    model = dppl.PublicPrototypes(dppl.PureDP(20.0), ["a", "b"], random_state=0)
     model.set_params(public=PublicData(public)).fit(X, ["a", "a", "b", "b"]).save(
         "m.safetensors"
     )

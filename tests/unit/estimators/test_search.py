@@ -355,7 +355,7 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
 
 
 @pytest.mark.parametrize(
-    "budget", [ZCDP(100.0), PureDP(100.0), GaussianDP(100.0), ApproxDP(100.0, 1e-6)]
+    "budget", [ZCDP(100.0), PureDP(20.0), GaussianDP(100.0), ApproxDP(20.0, 1e-6)]
 )
 def test_an_account_that_adds_up_otherwise_refuses_a_search_and_says_which_takes_it(
     ledger, budget, monkeypatch

@@ -179,7 +179,7 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
 
 def test_a_ledger_does_not_charge_samples(tmp_path):
     X, y = problem()
-    ledger = Ledger(tmp_path / "ledger.db", "records", ApproxDP(100.0, 1e-5))
+    ledger = Ledger(tmp_path / "ledger.db", "records", ApproxDP(20.0, 1e-5))
     with pytest.raises(BudgetError, match="a ledger cannot charge it"):
         make(ROUGH, **SAMPLED).fit(X, y, ledger=ledger)
     assert not ledger.releases()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import decimal
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import accounting, tradeoff
 
 USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
@@ -34,6 +35,9 @@ class Budget(ABC):
     """Base of the four notions: a frozen dataclass whose fields are the parameters of the notion."""
 
     notion: ClassVar[str]
+    # Whether an epsilon or a delta is meant that protects hardly anybody; no part of the
+    # promise.
+    allow_weak: bool = False
 
     def __post_init__(self) -> None:
         """Check the parameters, and keep them as Python floats: NumPy's narrow ones lower the precision of the rest."""
@@ -87,7 +91,8 @@ class Budget(ABC):
 
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        parameters = (one.name for one in fields(self) if one.compare)  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in parameters}
 
     @abstractmethod
     def to_approx(self, delta: float) -> ApproxDP:
@@ -127,6 +132,8 @@ class PureDP(Budget):
     epsilon : float
         Bound on the log-ratio of the probabilities of any outcome between neighbours,
         greater than 0.
+    allow_weak : bool, default=False
+        Needed to spend an epsilon above 20.
 
     Examples
     --------
@@ -135,6 +142,7 @@ class PureDP(Budget):
     """
 
     epsilon: float
+    allow_weak: bool = field(default=False, kw_only=True, compare=False, repr=False)
     notion: ClassVar[str] = "pure DP"
 
     def to_approx(self, delta: float) -> ApproxDP:
@@ -238,10 +246,13 @@ class ApproxDP(Budget):
         Slack in that inequality, strictly between 0 and 1; meaningful values lie far
         below 1/n. It is not the probability that the loss exceeds epsilon, which can be
         larger.
+    allow_weak : bool, default=False
+        Needed to spend an epsilon above 20, or a delta of 1e-3 or more.
     """
 
     epsilon: float
     delta: float
+    allow_weak: bool = field(default=False, kw_only=True, compare=False, repr=False)
     notion: ClassVar[str] = "approximate DP"
 
     def to_approx(self, delta: float) -> ApproxDP:
@@ -274,7 +285,32 @@ def checked_budget(budget: object) -> Budget:
     return budget
 
 
-def budget_from_dict(fields: dict[str, float]) -> Budget:
+def refuse_slip(budget: Budget, *, allowed: bool = False) -> None:
+    """Raise for an epsilon above 20 or a delta of 1e-3 or more, unless it is said that it is meant."""
+    if budget.allow_weak or allowed:
+        return
+    given = {"epsilon": 0.0, "delta": 0.0} | budget.to_dict()
+    for name, holds, rule in (
+        ("epsilon", given["epsilon"] <= 20, "at most 20"),
+        ("delta", given["delta"] < 1e-3, "below 1e-3"),
+    ):
+        if not holds:
+            raise ParameterError(
+                f"must be {rule}, for more protects hardly anybody; got {given[name]:g}. If it is meant, set "
+                "allow_weak=True.",
+                parameter=name,
+            )
+
+
+def check_strength(budget: object, stacklevel: int) -> None:
+    """Refuse a budget that somebody spends by a slip, and warn of a weak one."""
+    budget = checked_budget(budget)
+    refuse_slip(budget)
+    if weakness := budget.weakness:
+        warnings.warn(weakness, WeakBudgetWarning, stacklevel=stacklevel + 1)
+
+
+def budget_from_dict(fields: dict[str, float], **how: bool) -> Budget:
     """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
     kinds: dict[tuple[str, ...], Callable[..., Budget]]
     kinds = {
@@ -286,7 +322,7 @@ def budget_from_dict(fields: dict[str, float]) -> Budget:
     kind = kinds.get(tuple(sorted(fields)))
     if kind is None:
         raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
-    return kind(**fields)
+    return kind(**fields, **how)
 
 
 def as_typed(value: float) -> float:

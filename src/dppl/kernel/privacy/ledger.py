@@ -40,6 +40,7 @@ from dppl.kernel.privacy.budgets import (
     GaussianDP,
     budget_from_dict,
     checked_budget,
+    refuse_slip,
     worth_showing,
 )
 from dppl.kernel.privacy.composition import (
@@ -233,6 +234,8 @@ class Ledger:
             raise ParameterError(
                 "budget must be above 0, or the account could pay for nothing."
             )
+        if budget is not None:
+            refuse_slip(budget)
         routes = () if budget is None else _ROUTES[tuple(budget.to_dict())]
         if accounting is not None and routes:
             _validate.one_of(routes, accounting=accounting)

@@ -1,4 +1,5 @@
 import math
+import pickle
 from fractions import Fraction
 
 import mpmath
@@ -17,7 +18,12 @@ from dppl.kernel.privacy.accounting import (
     root_below,
     zcdp_within,
 )
-from dppl.kernel.privacy.budgets import as_typed, budget_from_dict, rounded_up
+from dppl.kernel.privacy.budgets import (
+    as_typed,
+    budget_from_dict,
+    refuse_slip,
+    rounded_up,
+)
 
 sizes = st.floats(1e-6, 1e3)
 deltas = st.floats(1e-12, 0.4)
@@ -357,3 +363,24 @@ def test_numbers_of_other_types_become_floats(kind):
     )
     with pytest.raises(ParameterError):
         ZCDP(10**400)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [(PureDP, (30.0,)), (ApproxDP, (30.0, 0.1))]
+)
+def test_that_a_budget_is_meant_is_no_part_of_it(kind, numbers):
+    one = kind(*numbers)
+    meant = kind(*numbers, allow_weak=True)
+    assert one == meant
+    assert hash(one) == hash(meant)
+    assert (repr(one), str(one)) == (repr(meant), str(meant))
+    assert one.to_dict() == meant.to_dict()
+    assert meant.allow_weak
+    assert not one.allow_weak
+    assert pickle.loads(pickle.dumps(meant)).allow_weak
+    refuse_slip(meant)
+    with pytest.raises(ParameterError, match="epsilon must be at most 20"):
+        refuse_slip(one)
+    # Notions without an epsilon or a delta of their own warn and no more.
+    refuse_slip(GaussianDP(100.0))
+    refuse_slip(ZCDP(100.0))

@@ -504,7 +504,19 @@ def test_the_noise_that_an_approximate_budget_buys_fills_an_account_of_it(file):
         dppl.MeanPrototypes(budget, classes=["a", "b"]).fit(X, Y, ledger=other)
 
 
-@pytest.mark.parametrize("budget", [GaussianDP(1e8), ApproxDP(1e16, 1e-6)])
+def test_an_account_that_nobody_means_is_not_opened(file):
+    for budget in (ApproxDP(20.1, 1e-6), ApproxDP(1.0, 1e-3), PureDP(21.0)):
+        with pytest.raises(ParameterError, match="set allow_weak=True"):
+            Ledger(file, "wards", budget)
+    meant = ApproxDP(20.1, 1e-3, allow_weak=True)
+    assert Ledger(file, "wards", meant).budget == meant
+    # It is open, and whoever names no budget finds it.
+    assert Ledger(file, "wards").budget == meant
+
+
+@pytest.mark.parametrize(
+    "budget", [GaussianDP(1e8), ApproxDP(1e16, 1e-6, allow_weak=True)]
+)
 def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
     ledger = Ledger(file, "wards", budget)
     ledger.charge(noise(1e8))
@@ -516,7 +528,7 @@ def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
 
 
 @pytest.mark.parametrize(
-    "budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)]
+    "budget", [GaussianDP(100.0), ApproxDP(20.0, 1e-6), ZCDP(100.0), PureDP(20.0)]
 )
 def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, file):
     ledger = Ledger(file, "wards", budget)
@@ -528,7 +540,7 @@ def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, f
     with pytest.raises(BudgetExceeded):
         ledger.check(searched())
     assert ledger.releases() == []
-    account = Ledger(file, "trial", ApproxDP(100.0, 1e-6), accounting="renyi")
+    account = Ledger(file, "trial", ApproxDP(20.0, 1e-6), accounting="renyi")
     account.charge(searched())
     assert len(account.releases()) == 1
 
@@ -545,7 +557,7 @@ def test_fits_and_searches_after_a_first_search_are_added_at_its_order(file):
     )
 
 
-@pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
+@pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(20.0, 1e-6)])
 def test_a_release_without_mu_is_refused_where_mu_is_added(budget, file):
     """One such release among others is one too many."""
     ledger = Ledger(file, "wards", budget)
@@ -563,8 +575,11 @@ def test_a_release_without_mu_is_refused_where_mu_is_added(budget, file):
     Ledger(file, "trial", ZCDP(1.0)).charge(gaussian(0.5))
 
 
+WEAK = ApproxDP(40.0, 1e-6, allow_weak=True)
+
+
 def test_parts_of_an_account_in_gaussian_dp_cost_what_the_dearest_does(file):
-    for name, budget in (("wards", GaussianDP(5.0)), ("trial", ApproxDP(40.0, 1e-6))):
+    for name, budget in (("wards", GaussianDP(5.0)), ("trial", WEAK)):
         ledger = Ledger(file, name, budget)
 
         def spent(mu, ledger=ledger):
