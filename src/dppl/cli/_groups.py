@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dppl import _validate, io
 from dppl._files import target_of
-from dppl.cli._output import note
+from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD, estimator_of
@@ -118,13 +118,16 @@ class Account:
         # Parts share no record, so what one of them spends costs the others nothing.
         file, name = self.ledger
         dataset, slash, part = name.partition("/")
-        account = Ledger(file, dataset)
-        if slash and part not in {one["partition"] for one in account.releases()}:
+        ledger = Ledger(file, dataset)
+        parts = {one["partition"] for one in ledger.releases()} - {None}
+        if slash and part not in parts:
+            # A slip in a name would open another account of the same records.
             note(
-                f"{part} is a new part of {dataset}, and you vouch that it shares no record and no person with other "
-                f"parts. If it may share one, name {dataset} alone."
+                f"{printable(part)} is a new part of {printable(dataset)}, and you vouch for it that no {ledger.unit} "
+                "in it is in another part: their costs do not add up. Parts so far: "
+                f"{', '.join(map(printable, sorted(parts))) or 'none'}."
             )
-        return {"ledger": account, "partition": part if slash else None}
+        return {"ledger": ledger, "partition": part if slash else None}
 
     def account_file(self) -> list[Path]:
         """Return the file of the ledger, if it is one, which no output may replace."""
@@ -150,12 +153,11 @@ class Classes:
                 "--classes FILE is required. The list is released with the model, so it must be public: taking it from "
                 "the labels would reveal which ones occur. Write every possible class into it, one per line."
             )
-        classes = io.read_classes(self.classes)
-        if len(classes) == 1:
-            note(
-                "the list names one class, so only a method for records with several labels can learn from it."
-            )
-        return classes
+        several = (
+            "separator" in getattr(self, "how", ())
+            or getattr(self, "method", None) == "multilabel"
+        )
+        return io.read_classes(self.classes, several=several)
 
 
 def parse_pairs(

@@ -299,7 +299,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 raise ParameterError(
                     "is for a model, but MODEL is a class list.", parameter=name
                 )
-        classes = io.read_classes(self.model)
+        classes = io.read_classes(self.model, several="separator" in self.how)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
         source = self._labelled(self.open_source(columns), classes, self.several())
         labels, persons = labels_and_persons(source)

@@ -74,7 +74,7 @@ class HolderFile:
             self.name,
             table,
             table.y,
-            classes=read_classes(self.classes),
+            classes=read_classes(self.classes, several=self.separator is not None),
             ledger=Ledger(self.ledger, self.dataset),
             state=self.state,
             at_most=self.at_most,

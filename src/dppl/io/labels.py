@@ -77,13 +77,16 @@ def choose_column(
     return chosen
 
 
-def read_classes(path: AnyPath) -> Array:
+def read_classes(path: AnyPath, *, several: bool = False) -> Array:
     """Read a public class list: a UTF-8 text file with one class on each line.
 
     Parameters
     ----------
     path : path-like
         Blank lines and white space around a class are ignored.
+    several : bool, default=False
+        Whether a record may have several labels or none, of which there may be one in
+        all.
 
     Returns
     -------
@@ -94,8 +97,8 @@ def read_classes(path: AnyPath) -> Array:
     Raises
     ------
     InputError
-        If the file is missing, not UTF-8 or empty, names a class twice, or has all
-        classes on one line with commas.
+        If the file is missing, not UTF-8 or empty, names a class twice, or names a
+        single one.
     """
     source = Path(path)
     lines: dict[str, int] = {}
@@ -114,9 +117,10 @@ def read_classes(path: AnyPath) -> Array:
         raise InputError(
             f"{source} must name at least one class; it is empty; write one class on each line"
         )
-    if len(names) == 1 and "," in names[0]:
+    if len(names) == 1 and ("," in names[0] or not several):
+        got = "one line with commas" if "," in names[0] else "a single class"
         raise InputError(
-            f"{source} must name one class on each line; it has one line, with commas; write each class on a line"
+            f"{source} must name two classes or more, each on its own line; got {got}; write one class on each line"
         )
     whole = all(
         _INTEGER.fullmatch(name) and _INT64.min <= int(name) <= _INT64.max

@@ -208,10 +208,75 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
     assert file.exists()
 
 
+def test_a_new_name_of_a_part_says_what_its_owner_vouches_for(task, wards, cli):
+    said = []
+    for number, part in enumerate(("/Q1", "/Q1", "/Q2", "")):
+        out = task.folder / f"{number}.safetensors"
+        result = cli(*fit(task, *rho(0.1), *charged(wards, f"wards{part}"), out=out))
+        assert result.exit_code == 0
+        said.append(result.stderr)
+    vouches = (
+        "is a new part of wards, and you vouch for it that no record in it is in another part: their costs do not add "
+        "up. Parts so far:"
+    )
+    assert said == [
+        f"dppl: note: Q1 {vouches} none.\n",
+        "",
+        f"dppl: note: Q2 {vouches} Q1.\n",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (("1", "0.5"), "--delta must be below 1e-3"),
+        (("1", "1e-3"), "--delta must be below 1e-3"),
+        (("20.1", "1e-6"), "--epsilon must be at most 20"),
+        (("21",), "--epsilon must be at most 20"),
+    ],
+)
+def test_a_budget_that_nobody_means_needs_to_be_allowed(
+    numbers, words, file, cli, error_line
+):
+    budget = [*zip(("--epsilon", "--delta"), numbers, strict=False)]
+    create = [
+        "ledger",
+        "create",
+        file,
+        "wards",
+        *(one for pair in budget for one in pair),
+    ]
+    refused = cli(*create)
+    assert refused.exit_code == 2
+    assert words in error_line(refused)
+    assert error_line(refused).endswith("If it is meant, set --weak.")
+    assert not file.exists()
+    allowed = cli(*create, "--weak")
+    assert allowed.exit_code == 0
+    assert "dppl: note: " in allowed.stderr  # that it is weak
+    usual = cli("ledger", "create", file, "other", "--epsilon", 20, "--delta", 9e-4)
+    assert usual.exit_code == 0
+
+
+def test_a_list_of_one_class_is_refused_as_soon_as_it_is_read(
+    task, wards, cli, error_line
+):
+    for text, words in (("cat\n", "a single class"), ("cat,dog,gnu\n", "with commas")):
+        task.classes.write_text(text)
+        result = cli(*fit(task, *rho(0.1), *charged(wards)))
+        assert result.exit_code == 4
+        assert words in error_line(result)
+    assert Ledger(wards, "wards").releases() == []
+    task.classes.write_text("cat\ndog\ngnu\n")
+    assert cli(*fit(task, *rho(0.1), *charged(wards))).exit_code == 0
+
+
 def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
     plain = cli(*fit(task, *rho(0.5), out=task.folder / "plain.safetensors"))
     result = cli(*fit(task, *rho(0.5), *charged(wards, "wards/north")))
-    assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
+    assert (plain.exit_code, plain.stderr, result.exit_code) == (0, "", 0)
+    assert result.stderr.startswith("dppl: note: north is a new part of wards, and you")
     balance = "budget rho 1; spent rho 0.5; left rho 0.5"
     *_, line, _ = result.stdout.splitlines()
     assert line == f"Charged: rho 0.5, mu 1, to wards in {wards}, release 1: {balance}."

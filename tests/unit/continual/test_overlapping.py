@@ -251,6 +251,24 @@ def test_no_partition_is_charged(how, tmp_path):
     assert ledger.releases() == []
 
 
+def test_a_total_that_nobody_means_is_refused_before_it_is_paid(tmp_path):
+    account = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1e3))
+    model = make(ApproxDP(15.0, 1e-6))
+    with pytest.warns(WeakBudgetWarning):
+        model.partial_fit(*records(), ledger=account)
+    with (
+        pytest.warns(WeakBudgetWarning),
+        pytest.raises(ParameterError, match="epsilon must be at most 20"),
+    ):
+        model.partial_fit(*records(1), ledger=account)
+    assert len(account.releases()) == 1
+    meant = make(ApproxDP(15.0, 1e-6, allow_weak=True))
+    for number in range(2):
+        with pytest.warns(WeakBudgetWarning):
+            meant.partial_fit(*records(number), ledger=account)
+    assert len(account.releases()) == 3
+
+
 def test_a_total_that_promises_little_warns(recwarn):
     model = make(GaussianDP(3.0))
     for _ in range(20):

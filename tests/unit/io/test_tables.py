@@ -1282,9 +1282,12 @@ def test_class_lists(tmp_path, content, expected):
     ("content", "message"),
     [
         (b"", "at least one class"),
+        (b"cat\n", "two classes or more, each on its own line; got a single class"),
+        (b"cat, dog\n", "got one line with commas; write one class on each line"),
+        (b"0,1,2", "got one line with commas"),
         (b" \n\n", "at least one class"),
         (b"cat\n\ndog\n cat\n", "line 4 repeats line 1"),
-        (b"cat, dog, bird\n", "one line, with commas"),
+        (b"cat, dog, bird\n", "one line with commas"),
         (b"1\n2\n1\n", "line 3 repeats line 1"),
         ("größe".encode("latin-1"), "UTF-8"),
         ("größe".encode("utf-16"), "UTF-8"),
@@ -1293,6 +1296,16 @@ def test_class_lists(tmp_path, content, expected):
 def test_class_lists_that_are_refused(tmp_path, content, message):
     (tmp_path / "classes.txt").write_bytes(content)
     refused(lambda: read_classes(tmp_path / "classes.txt"), "classes.txt", message)
+
+
+def test_of_several_labels_there_may_be_one_in_all(tmp_path):
+    path = tmp_path / "classes.txt"
+    path.write_text("urgent\n")
+    assert read_classes(path, several=True).tolist() == ["urgent"]
+    path.write_text("urgent,late\n")
+    refused(lambda: read_classes(path, several=True), "one line with commas")
+    path.write_text("urgent,late\nother\n")  # names with commas, as they may be
+    assert read_classes(path).tolist() == ["urgent,late", "other"]
 
 
 def test_class_lists_must_exist(tmp_path):
