@@ -45,6 +45,8 @@ from dppl.kernel.reading import (
     NOT_ALL_USABLE,
     SeveralLabels,
     are_known,
+    check_kind,
+    public_classes,
     refuse_unknown_labels,
     refuse_unusable_records,
 )
@@ -103,6 +105,9 @@ def train(
         raise InputError("the records have no labels.")
     persons = source.person_type is not None
     # Before hours of embedding.
+    if estimator.several is None:
+        kind = np.int64 if source.label_type == pa.int64() else object
+        check_kind(np.empty(0, kind), public_classes(estimator.classes))
     ids_of_fit(
         [] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person
     )
@@ -151,7 +156,7 @@ def train(
             rows = EmbeddingTable.of(
                 np.empty((0, encoder.dimension)), metadata=table_metadata(encoder)
             )
-            labels = np.empty(0, np.int64)
+            labels = np.empty(0, object)
             groups = np.empty(0, np.int64) if persons else None
         rows.metadata.update(own_metadata)
         with watch(None):
