@@ -259,7 +259,7 @@ def core() -> Configuration:
     """Audit FriendlyCore on an outlier, beside a class of one direction."""
     east, north = np.eye(2, 4)
     return beside(
-        FriendlyCoreMeans(ApproxDP(4.0, 1e-2), _ONE, radius=1.5),
+        FriendlyCoreMeans(ApproxDP(4.0, 1e-2, allow_weak=True), _ONE, radius=1.5),
         Records(np.tile(east, (150, 1)), np.repeat(_ONE, 150)),
         Canary(north, _ONE[0], lambda model: float(model.prototypes_[0] @ north)),
     )

@@ -85,7 +85,11 @@ RECIPES = {
     },
     "FriendlyCoreMeans": {
         # A budget at which few records are enough for a core, and all are friends.
-        "": Recipe(options={"radius": 2.0}, budget=ApproxDP(1e4, 1e-5), sampled=True),
+        "": Recipe(
+            options={"radius": 2.0},
+            budget=ApproxDP(1e4, 1e-5, allow_weak=True),
+            sampled=True,
+        ),
     },
     "ContinualPrototypes": {
         "": Recipe(),

@@ -15,6 +15,7 @@ from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.terms import PublicInput, Term
+from dppl.statement.words import text
 from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
 from loops import loop
 
@@ -200,10 +201,9 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert counted == (kind.adjacency == "replace-one")
         assert (Term(PublicInput.PUBLIC_ROWS) in inputs) == kind.recipe.public
         assert (
-            "the examples or descriptions of the classes, which nobody may"
-            in str(inputs)
+            "the examples or descriptions of the classes, which nobody may" in words
         ) == kind.recipe.examples
-        assert all(public in words for public in inputs)
+        assert all(text(public, guarantee.unit) in words for public in inputs)
         assert ("a changed label or record" in words) == (
             kind.adjacency == "add-remove"
         )

@@ -1,6 +1,5 @@
 """What every classifier of streams promises, over all tasks together, and what is left of it when something fails."""
 
-from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +20,7 @@ from dppl.errors import (
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.guarantee import Charge
+from dppl.statement.words import text
 from laws.recipes import CLASSES, each, rows
 from laws.replay import clip_nothing
 from laws.streams import (
@@ -188,8 +188,10 @@ def test_the_statement_is_of_one_task_where_tasks_are_disjoint_and_else_of_all(k
             times * release.times for release in one.releases
         ]
     said = " ".join(str(guarantee).split())
+    relation = kind.make()._relation
+    terms = (relation.neighbours, relation.assumption, relation.not_covered)
     for words in (
-        *asdict(kind.make()._relation).values(),
+        *(text(term, guarantee.unit) for term in terms),
         "boundaries of tasks that depend on private records",
         "the boundaries of the tasks and the classes that each may hold",
     ):

@@ -133,7 +133,7 @@ def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path)
         "--delta",
         "1e-6",
         "--out",
-        str(tmp_path / "model"),
+        str(tmp_path / "model.safetensors"),
         "--force",
         "--classes",
     )

@@ -331,7 +331,7 @@ def neighbour(
     if data.groups is not None:  # the canary is a separate person
         groups["groups"] = [
             *np.asarray(data.groups).tolist(),
-            *[("canary", 0)] * len(labels),
+            *[-1] * len(labels),
         ]
     return (
         np.concatenate([X, rows]),

@@ -348,7 +348,8 @@ def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
                 "of labels, need integer classes"
             )
         raise InputError(
-            f"{name} must hold {expected}, as the class list does; got {got}. {cast}."
+            f"must hold {expected}, as the class list does; got {got}. {cast}.",
+            parameter=name,
         )
     if (
         y.dtype.kind == "f"

@@ -46,6 +46,8 @@ from dppl.kernel.reading import (
     NOT_ALL_USABLE,
     SeveralLabels,
     are_known,
+    check_kind,
+    public_classes,
     refuse_unknown_labels,
     refuse_unusable_records,
 )
@@ -104,6 +106,9 @@ def train(
         raise InputError("the records have no labels.")
     persons = source.person_type is not None
     # Before hours of embedding.
+    if estimator.several is None:
+        kind = np.int64 if source.label_type == pa.int64() else object
+        check_kind(np.empty(0, kind), public_classes(estimator.classes))
     ids_of_fit(
         [] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person
     )
@@ -143,7 +148,7 @@ def train(
             metadata=table_metadata(encoder) | own_metadata,
         )
         groups = np.empty(0, np.int64) if persons else None
-        labels: Array | None = np.empty(0, np.int64)
+        labels: Array | None = np.empty(0, object)
         # Room for the model before the hours of work, and before it is paid for.
         with reserved(
             out, estimator.most_bytes(plan, rows, groups), overwrite=overwrite

@@ -13,6 +13,7 @@ import weakref
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -1643,3 +1644,31 @@ def test_an_image_that_was_damaged_since_is_one_line(photos, cli, error_line):
     assert result.exit_code == 4
     assert "cannot be read" in error_line(result)
     assert not (photos / "chosen.html").exists()
+
+
+def test_a_column_of_another_kind_than_the_classes_stops_before_anything_is_embedded(
+    mails, cli, error_line, monkeypatch
+):
+    """Also where records with labels outside the list are skipped."""
+    table = pa.table({"text": ["abc", "klm"], "label": pa.array([0, 1], pa.int8())})
+    pq.write_table(table, "codes.parquet")
+    (mails / "names.txt").write_text("a\n0\n1\n")
+    (mails / "digits.txt").write_text("0\n1\n")
+    options = [
+        "--encoder",
+        "letters",
+        "--mu",
+        "1",
+        "--options",
+        "unknown_labels=ignore",
+    ]
+    command = ["train", "codes.parquet", *options, "--out", "m.safetensors"]
+    result = cli(*command, "--classes", "digits.txt")
+    assert result.exit_code == 0, result.stderr  # the control
+    monkeypatch.setattr(
+        "dppl.training.workflow.embed_all", lambda *_, **__: pytest.fail("embedded")
+    )
+    result = cli(*command, "--classes", "names.txt", "--out", "n.safetensors")
+    assert "--y must hold texts, as the class list does; got numbers" in error_line(
+        result
+    )

@@ -181,7 +181,10 @@ def test_outliers_leave_the_mean_alone():
         [EAST + 0.02 * rng.normal(size=(300, DIM)), np.tile(-EAST, (60, 1))]
     )
     model = FriendlyCoreMeans(
-        ApproxDP(1e3, 1e-3), ["a", "empty"], radius=RADIUS, random_state=0
+        ApproxDP(1e3, 1e-3, allow_weak=True),
+        ["a", "empty"],
+        radius=RADIUS,
+        random_state=0,
     ).fit(X, ["a"] * len(X))
     core = X[:300] / np.linalg.norm(X[:300], axis=1, keepdims=True)
     np.testing.assert_allclose(model.prototypes_[0], core.mean(axis=0), atol=0.02)
@@ -201,7 +204,7 @@ def test_a_radius_beyond_all_distances_is_refused():
 
 
 def audited(runs=400):
-    model = FriendlyCoreMeans(ApproxDP(2.0, 1e-2), ["a"], radius=0.1)
+    model = FriendlyCoreMeans(ApproxDP(2.0, 1e-2, allow_weak=True), ["a"], radius=0.1)
     X = np.tile(EAST, (250, 1))
     # Beside the cluster: at the south, which the others leave alone.
     canary = Canary(np.eye(DIM)[1], "a", lambda fitted: float(fitted.prototypes_[0, 1]))

@@ -133,7 +133,7 @@ def test_the_statement_lists_every_release_within_the_budget(data, class_grams, 
         X, y
     )
     releases = model.guarantee_.releases
-    assert [release.norm for release in releases] == ["L2", "Frobenius", "Frobenius"][
+    assert [release.norm for release in releases] == ["l2", "frobenius", "frobenius"][
         : 2 + class_grams
     ]
     assert covers(budget, [Cost.from_dict(release.cost) for release in releases])
