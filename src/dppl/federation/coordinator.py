@@ -520,7 +520,7 @@ def _reply(one: str, content: bytes | None, kind: str) -> Message:
 
 
 def _charge(holder: str, fields: Mapping[str, Any]) -> Charge:
-    """Return where an institution charged the plan; it may have told anything."""
+    """Return where an institution charged the plan; it may have stated anything."""
     try:
         return Charge.from_dict(
             {

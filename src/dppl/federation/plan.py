@@ -229,8 +229,8 @@ class Agreement:
         check_declared(
             declared, len(classes), several_labels=several, whole_persons=whole
         )
-        # Each institution would draw a sample of its own, which nobody accounts for; and
-        # a tiny rate would keep it busy under its lock.
+        # Nobody accounts for the samples of several institutions, and a tiny rate would
+        # keep one busy under its lock.
         if any(
             getattr(one.query, "sampling_rate", 1) != 1 for one in declared.values()
         ):

@@ -37,7 +37,7 @@ _FORMATS = (
     "TIFF",
     "WEBP",
 )
-# Colours that Pillow turns into RGB of 8 bits; those of 16 bits have 8 once it has read
+# Colours that Pillow turns into RGB of 8 bits; images of 16 bits have 8 once it has read
 # them.
 _COLOURS = {
     "1",
@@ -204,7 +204,7 @@ def upright_rgb(image: Any, opened: Any = None) -> Any:
         _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
     if tags.get(_SIGNED[0]) == _SIGNED[1] and tags.get(_BITS) != (32,):
         raise BadRecord("its numbers are signed, and no file says which is black")
-    if image.mode == "La":  # has no way to RGB of its own
+    if image.mode == "La":  # cannot turn into RGB by itself
         image = image.convert("LA")
     if image.mode == "F" or image.mode in _INTEGERS:
         image = _pillow("PIL.Image").fromarray(_in_8_bits(image, tags))

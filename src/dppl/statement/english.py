@@ -80,7 +80,7 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.MOST_HITS: "which of {n_models} models is right most often, in steps of 1/{steps}",
 }
 
-# What the integers of a count are, one and several; those of all else are steps of a
+# What the integers of a count are, one and several; the integers of all else are steps of a
 # grid.
 RECORDS: Mapping[Code, tuple[str, str]] = {
     Unit.RECORD: ("record", "records"),

@@ -1119,7 +1119,7 @@ def test_what_was_written_reads_back(tmp_path, suffix, rows, labels, data):
     assert table.metadata == metadata
     assert (table.y is None) == (y is None)
     if y is not None:
-        kinds = {"i": "i", "U": "U" if suffix == "npz" else "O"}
+        kinds = {"i": "i", "U": "O"}
         assert table.y.dtype.kind == kinds[y.dtype.kind]
         assert table.y.tolist() == y.tolist()
     assert {file.suffix for file in tmp_path.iterdir()} <= {

@@ -116,7 +116,10 @@ def statement(estimator, folder, **options):
         for name in ("public", "estimator__public")
         if given.get(name, P) is None
     }
-    estimator.set_params(**public).fit(X, Y, **options).save(path, overwrite=True)
+    classes = np.asarray(given.get("classes", [0]))
+    labels = Y.astype(str) if classes.dtype.kind == "U" else Y
+    estimator.set_params(**public).fit(X, labels, **options)
+    estimator.save(path, overwrite=True)
     return shown(path)
 
 

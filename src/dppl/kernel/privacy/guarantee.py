@@ -247,7 +247,7 @@ class Guarantee:
         Institutions whose answers were added up. Each of them made these releases, from
         its own records.
     left : dict of str to int, default={}
-        Those of them that stopped answering, with the first ask, from 1, that they did
+        Institutions that stopped answering, with the first ask, from 1, that they did
         not answer.
     """
 
