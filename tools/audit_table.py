@@ -141,7 +141,7 @@ def stream(estimator: ContinualPrototypes) -> Configuration:
         first.own,
         *(row.weights[0] for row in later),
     ]  # the oldest bin holds the first task
-    empty = np.zeros((0, dim)), np.zeros(0, int)
+    empty = np.zeros((0, dim)), np.asarray(estimator.classes)[:0]
     # All coordinates as long as each other lose nothing to the lattice.
     first = np.ones((1, dim)), list(estimator.classes)
 

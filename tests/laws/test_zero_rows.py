@@ -80,5 +80,6 @@ def test_no_rows_have_no_scores_in_an_export(kind):
 def test_logarithms_of_probabilities(kind):
     X, y = kind.records()
     model = kind.fit(X, y)
-    expected = np.log(model.predict_proba(X))
+    with np.errstate(divide="ignore"):
+        expected = np.log(model.predict_proba(X))
     assert (model.predict_log_proba(X) == expected).all()

@@ -158,7 +158,7 @@ def test_the_python_of_the_page_of_persons_runs(tmp_path, monkeypatch, capsys):
         ),
         {},
     )
-    assert capsys.readouterr().out == "one person with all of their records\n"
+    assert capsys.readouterr().out == "person\n"
 
 
 @pytest.mark.slow
