@@ -120,7 +120,7 @@ class Account:
         dataset, slash, part = name.partition("/")
         ledger = Ledger(file, dataset)
         parts = {one["partition"] for one in ledger.releases()} - {None}
-        if slash and part not in parts:
+        if part and part not in parts:
             # A slip in a name would open another account of the same records.
             note(
                 f"{printable(part)} is a new part of {printable(dataset)}, and you vouch for it that no {ledger.unit} "

@@ -158,7 +158,8 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         self, model: Any, X: Any, groups: Any
     ) -> AbstractContextManager[Output]:
         """Take the room of the model file, before the fit is charged."""
-        room = model.most_bytes(model.plan(X.shape[1]), X, groups)
+        width = X.n_features if isinstance(X, io.PartedTable) else X.shape[1]
+        room = model.most_bytes(model.plan(width), X, groups)
         return reserved(self.out, room, overwrite=self.force)
 
     def _fit_on_institutions(self, model: Any) -> None:

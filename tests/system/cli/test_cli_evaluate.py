@@ -252,7 +252,7 @@ class TestAccount:
             "evaluate", "m.safetensors", "b.npz", "--mu", "1.1", *LEDGER, "wards/test"
         )
         assert result.exit_code == 3
-        error_line(result)
+        assert result.stderr.splitlines()[-1].startswith("dppl: error: ")
 
     def test_the_account_is_asked_before_an_encoder_is_loaded(
         self, mails, cli, error_line, monkeypatch
@@ -265,7 +265,7 @@ class TestAccount:
                 "evaluate", "m.safetensors", "mails.csv", "--mu", mu, *LEDGER, dataset
             )
             assert result.exit_code == code
-            error_line(result)
+            assert result.stderr.splitlines()[-1].startswith("dppl: error: ")
 
     def test_without_a_ledger_both_add_up(self, fitted, cli):
         shown = cli("evaluate", "m.safetensors", "b.npz", "--mu", "0.6").stdout

@@ -533,7 +533,7 @@ def test_several_classes_need_persons_before_a_text_is_embedded(
         "--encoder",
         "letters",
         "--out",
-        "m",
+        "m.safetensors",
         "--options",
         "max_classes_per_person=2",
     )

@@ -105,6 +105,7 @@ WEAK = f"dppl: note: {dppl.GaussianDP(1e4).weakness}\n"  # what stderr says firs
 SELECT = [
     "--epsilon",
     "500",
+    "--weak",
     "--method",
     "public",
     "--options",
@@ -1212,7 +1213,7 @@ def test_classes_are_required(mails, cli, error_line):
         (
             ["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--top", "all"],
             2,
-            "must be - or end in .csv, .parquet",
+            "must end in .csv or .parquet",
         ),
         (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
         (
@@ -1286,7 +1287,7 @@ def test_classes_are_required(mails, cli, error_line):
                 "--force",
             ],
             2,
-            "must end in",
+            "must not be a file that is read",
         ),
         (
             ["show", "m.safetensors", "--public", "photos", "--out", "none/s.html"],
