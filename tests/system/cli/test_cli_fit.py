@@ -580,7 +580,7 @@ def test_raw_records_are_to_be_embedded_first(task, cli, error_line):
     )
 
 
-@pytest.mark.parametrize("delta", [0.01, 1e-4, 9e-5, 1e-6])
+@pytest.mark.parametrize("delta", [9e-4, 1e-4, 9e-5, 1e-6])
 def test_a_large_delta_gets_a_note(delta, task, cli):
     result = cli(*fit_arguments(task, "--epsilon", 1, "--delta", delta))
     assert result.exit_code == 0
