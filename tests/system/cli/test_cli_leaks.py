@@ -1073,7 +1073,12 @@ def evaluated(monkeypatch, trace, letters):
 def test_a_private_evaluation_shows_only_what_it_releases(record, folders, evaluated):
     first, second = evaluated(folders(neighbours(record)), "private/train.npz")
     assert first == second
-    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+    assert (first.exit_code, remarks(first.stderr), first.warnings, first.log) == (
+        0,
+        "",
+        [],
+        [],
+    )
     assert "evaluation.json" in first.files
 
 
@@ -1086,7 +1091,12 @@ def test_a_private_evaluation_of_texts_shows_only_what_it_releases(
     pair = raw_folders(raw_neighbours(*ITEMS[item]), source)
     first, second = evaluated(pair, SOURCES[source][2][0], raw=True)
     assert first == second
-    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+    assert (first.exit_code, remarks(first.stderr), first.warnings, first.log) == (
+        0,
+        "",
+        [],
+        [],
+    )
 
 
 @pytest.mark.parametrize("person", PEOPLE)
@@ -1100,7 +1110,12 @@ def test_a_private_evaluation_of_persons_shows_only_what_it_releases(
         pair, "private/mails.parquet", ["--groups", "who"], raw=True
     )
     assert first == second
-    assert (first.exit_code, first.stderr, first.warnings, first.log) == (0, "", [], [])
+    assert (first.exit_code, remarks(first.stderr), first.warnings, first.log) == (
+        0,
+        "",
+        [],
+        [],
+    )
 
 
 def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
