@@ -1546,7 +1546,7 @@ def test_a_spoilt_table_shows_nothing_of_the_records(
 
 def in_the_ledger(model, n):
     with contextlib.closing(sqlite3.connect("ledger.db")) as connection:
-        connection.execute("UPDATE dppl_releases SET mechanism = ?", (str(n),))
+        connection.execute("UPDATE dppl_releases SET estimator = ?", (str(n),))
         connection.commit()
 
 
