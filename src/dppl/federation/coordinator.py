@@ -144,7 +144,8 @@ class Federation:
         else:
             self.described = json.loads(agreed)["described"]
         for fact in ("n_features", "encoder", "unit", "dppl"):
-            if len({one.get(fact) for one in self.described.values()}) > 1:
+            # What an institution says may be of any type, and not every one can be in a set.
+            if len({repr(one.get(fact)) for one in self.described.values()}) > 1:
                 each = ", ".join(
                     f"{name}: {one.get(fact)}" for name, one in self.described.items()
                 )
@@ -152,7 +153,15 @@ class Federation:
                     f"must agree in {fact}; they have {each}.", parameter="holders"
                 )
         for name, one in self.described.items():
-            _validate.positive_integer(**{f"at_most of {name}": one.get("at_most")})
+            for fact in ("at_most", "n_features"):
+                _validate.positive_integer(**{f"{fact} of {name}": one.get(fact)})
+            if one.get("unit") not in ("record", "person") or not isinstance(
+                one.get("encoder"), str | None
+            ):
+                raise ParameterError(
+                    f"must have a unit and an encoder; {name} describes none.",
+                    parameter="holders",
+                )
         first = self.described[self.names[0]]
         self.n_features = int(first["n_features"])
         self.unit = str(first["unit"])

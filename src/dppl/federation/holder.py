@@ -57,6 +57,7 @@ from dppl.kernel.reading import SeveralLabels
 from dppl.kernel.records import private_data
 
 _OTHER_COPY = "its folder is not the one that its ledger knows of: it was lost, rolled back or copied."
+_LONGEST_REASON = 500
 _IN_USE = "is in use by another process, which answers from it."
 
 
@@ -181,7 +182,7 @@ class Holder:
             with self._lock:
                 return self._answered(content)
         except Refusal as refusal:
-            reason = str(refusal)
+            reason = str(refusal)[:_LONGEST_REASON]
         except Exception as error:  # of others than dppl, the text could quote a record
             told = str(error) if isinstance(error, DpplError) else type(error).__name__
             sys.stderr.write(f"dppl: {self.name} failed to answer: {told}\n")
@@ -307,18 +308,14 @@ class Holder:
     def _of(self, message: Message) -> _Paid:
         """Return the plan that a message names, after a restart from its folder."""
         name = message.fields.get("plan")
+        # A name is a hash in hexadecimal, so it leads to no other folder.
+        if not isinstance(name, str) or len(name) != 64 or not name.isalnum():
+            raise Refusal("no plan of this name was agreed on here.")
         if name in self._plans:
             return self._plans[name]
-        # A name is a hash in hexadecimal, so it leads to no other folder.
-        known = (
-            isinstance(name, str)
-            and len(name) == 64
-            and name.isalnum()
-            and (self._state / name / "run").exists()
-        )
-        if not known:
+        if not (self._state / name / "run").exists():
             raise Refusal("no plan of this name was agreed on here.")
-        plan = Journal(self._state / str(name)).read("plan") or b""
+        plan = Journal(self._state / name).read("plan") or b""
         # The policy may have changed since, and holds for the rest of the plan.
         return self._begun(self._checked(plan), plan)
 

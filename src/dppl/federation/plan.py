@@ -7,6 +7,7 @@ nothing that it was sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -24,6 +25,7 @@ from dppl.kernel.measure import Calibrated, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import software_versions
+from dppl.kernel.privacy.ledger import check_name
 from dppl.kernel.privacy.terms import PublicInput, Statistic, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import SeveralLabels
@@ -31,7 +33,6 @@ from dppl.kernel.records import private_data
 
 KEY = "dppl_federation"
 FORMAT = 2
-_LONGEST = 1000  # characters of a text of the coordinator
 # Queries whose noisy answers add up: all that are sums. A selection is none.
 QUERIES = {
     kind.__name__: kind
@@ -53,6 +54,12 @@ QUERIES = {
     )
 }
 _ROWS = 4096
+# What a description may hold; what is honest is far below. A text ends up in ledgers,
+# statements and terminals.
+_LONGEST_TEXT = 1000
+_MOST_VALUES = 100_000
+_DEEPEST = 20
+_MOST_MEASUREMENTS = 100
 
 
 class Refusal(DpplError, RuntimeError):
@@ -82,11 +89,34 @@ class Message:
                 raise Refusal(
                     "the message has another format: use the same version of dppl everywhere."
                 )
+            _check_values(given)
             return cls(given.pop("kind"), given, tensors)
         except Refusal:
             raise
         except Exception:  # whoever sent it may have sent anything
             raise Refusal("the message is damaged, or none of dppl's.") from None
+
+
+def _check_values(fields: dict[str, Any]) -> None:
+    """Refuse a description of texts, numbers or nesting that could harm whoever stores or shows it."""
+    left: list[tuple[Any, int]] = [(fields, 0)]
+    seen = 0
+    while left:
+        value, depth = left.pop()
+        seen += 1
+        if isinstance(value, dict | list):
+            inside = [*value, *value.values()] if isinstance(value, dict) else value
+            left += [(one, depth + 1) for one in inside]
+        fits = {
+            str: lambda text: len(text) <= _LONGEST_TEXT and text.isprintable(),
+            int: lambda number: abs(number) < 2**63,
+            float: math.isfinite,
+        }.get(type(value), lambda _: True)(value)
+        if not fits or depth > _DEEPEST or seen + len(left) > _MOST_VALUES:
+            raise Refusal(
+                "the message has a text that is not printable or has more than 1000 characters, a number that is not "
+                "finite or of more than 64 bits, or too many values."
+            )
 
 
 def identity(content: bytes) -> str:
@@ -183,24 +213,19 @@ class Agreement:
             raise Refusal(
                 f"it is of dppl {given['dppl']}, and this is dppl {versions[0]}."
             )
-        # What the ledger and messages repeat of a plan.
-        texts = [
-            given["estimator"],
-            *given["holders"],
-            *map(str, given["classes"]),
-            *(one["name"] for one in given["measurements"]),
-            *(
-                one["statistic"].get("text", "")
-                for one in given["measurements"]
-                if one["statistic"] is not None
-            ),
-        ]
-        if not all(text.isprintable() and len(text) <= _LONGEST for text in texts):
-            raise Refusal(
-                f"its names and classes must be printable, of at most {_LONGEST} characters."
-            )
         if given["adjacency"] != ADD_REMOVE:
             raise Refusal("institutions answer under add-remove alone.")
+        if type(given["parameters"]) is not dict or not (
+            len(given["measurements"]) <= _MOST_MEASUREMENTS
+        ):
+            raise Refusal(
+                f"it has no parameters, or more than {_MOST_MEASUREMENTS} measurements."
+            )
+        for party in given["holders"]:
+            check_name("holders", party)
+        check_name("estimator", given["estimator"])
+        for one in given["measurements"]:
+            check_name("measurements", one["name"])
         classes = given["classes"]
         most = given["max_classes_per_person"]
         if (
@@ -229,14 +254,6 @@ class Agreement:
         check_declared(
             declared, len(classes), several_labels=several, whole_persons=whole
         )
-        # Nobody accounts for the samples of several institutions, and a tiny rate would
-        # keep one busy under its lock.
-        if any(
-            getattr(one.query, "sampling_rate", 1) != 1 for one in declared.values()
-        ):
-            raise Refusal(
-                "institutions answer about all of their records, not samples."
-            )
         if any(
             _width(one) not in (None, given["n_features"]) for one in declared.values()
         ):
@@ -263,8 +280,8 @@ class Agreement:
         )
         read = cls(
             name,
-            str(given["estimator"]),
-            dict(given["parameters"]),
+            given["estimator"],
+            given["parameters"],
             classes,
             given["n_features"],
             several,
@@ -412,6 +429,10 @@ def _query(kind: str, values: dict[str, Any]) -> queries.Query:
     # Exact types: True would pass for the integer 1.
     if {name: type(value) for name, value in values.items()} != expected:
         raise Refusal(f"{kind} has other parameters.")
+    # Samples are accounted in (epsilon, delta) alone, which no ledger charges, and
+    # computing that takes long.
+    if values.get("sampling_rate", 1.0) != 1.0:
+        raise Refusal(f"{kind} is asked of all records here, never of samples.")
     if any(
         isinstance(value, int) and value < (name != "bias")
         for name, value in values.items()

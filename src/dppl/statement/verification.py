@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently
 _PUBLIC_ROWS = Term(PublicInput.PUBLIC_ROWS).to_dict()
+_LETTERS = 200  # of what a file states and a check shows
 _ROWS = 64  # at least, of each of two stand-ins for public rows
 _BELIEVED = (
     "the method, its parameters, the class list and the map, from which everything else is computed",
@@ -444,4 +445,5 @@ def _shown(value: Any, form: str) -> str:
     """Write a number in a form, and a code in words."""
     if isinstance(value, Term | Code):
         return words.text(value)
-    return f"{value:{form}}" if isinstance(value, float) else str(value)
+    text = f"{value:{form}}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."

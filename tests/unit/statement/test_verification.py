@@ -228,6 +228,21 @@ def test_parameters_that_cost_more_are_found(tmp_path):
     assert not verify(path).holds
 
 
+def test_what_a_forged_file_states_fills_no_screen(tmp_path):
+    path = tmp_path / "m.safetensors"
+    MeanPrototypes(ApproxDP(1.0, 1e-6), list("abc")).fit(X, Y).save(path)
+    description = raw(path)
+    usual = len(str(verify(path)))
+    for name, lie in (("adjacency", "x" * 10**6), ("exact", ["x"] * 10**5)):
+        forged(
+            path, description | {"guarantee": description["guarantee"] | {name: lie}}
+        )
+        found = verify(path)
+        assert not found.holds
+        assert name in str(found)
+        assert len(str(found)) < usual + 1000
+
+
 class Own(Classifier):
     def measurements(self, setting):
         return {"sums": Measurement(ClassSums(setting.lattice, setting.n_classes))}

@@ -56,6 +56,10 @@ _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Further deltas at which epsilons bound tests for a record, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
+# Items of a list and letters of a text that a statement may hold. None has near as many;
+# a forged one would keep whoever shows it busy for minutes.
+_MOST_ITEMS = 1000
+_MOST_LETTERS = 300_000
 # Shares of outsiders wrongly suspected at which statements say how many members a test
 # identifies.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
@@ -435,7 +439,16 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is."""
+        left: list[Any] = [values]
+        while left:
+            value = left.pop()
+            if isinstance(value, str) and len(value) > _MOST_LETTERS:
+                raise ValueError("a text of a statement is too long")
+            if isinstance(value, list | dict):
+                if len(value) > _MOST_ITEMS:
+                    raise ValueError("a list of a statement is too long")
+                left += value.values() if isinstance(value, dict) else value
         guarantee = cls(
             **_read_fields(cls, {"n_models": 1, "holders": [], "left": {}} | values)
         )

@@ -529,6 +529,13 @@ def test_both_views_are_said_whatever_the_budget_was_given_in():
     )
 
 
+def test_a_statement_may_be_as_long_as_any_is():
+    fields = guarantee().to_dict()
+    stated = {"code": "stated", "text": "a" * 300_000}
+    fields.update(assumptions=[stated] * 1000)
+    assert Guarantee.from_dict(fields).to_dict() == fields
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -550,6 +557,14 @@ def test_both_views_are_said_whatever_the_budget_was_given_in():
         lambda d: d["releases"][0]["cost"].update(rho=True),
         lambda d: d["releases"][0]["parameters"].update(noise_std=math.inf),
         lambda d: d.pop("not_covered"),
+        lambda d: d.update(assumptions=d["assumptions"][:1] * 1001),
+        lambda d: d.update(releases=d["releases"] * 1001),
+        lambda d: d["assumptions"][0].update(code="stated", text="a" * 300_001),
+        lambda d: d["releases"][0]["parameters"].update(sampling_rate=1.5),
+        lambda d: d["releases"][0]["parameters"].update(sampling_rate=0.0),
+        lambda d: d["releases"][0]["parameters"].update(
+            sampling_rate=0.5, noise_std=0.0
+        ),
     ],
 )
 def test_fields_of_another_type_are_refused(damage):
