@@ -7,7 +7,6 @@ nothing that it was sent.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -107,15 +106,15 @@ def _check_values(fields: dict[str, Any]) -> None:
         if isinstance(value, dict | list):
             inside = [*value, *value.values()] if isinstance(value, dict) else value
             left += [(one, depth + 1) for one in inside]
-        fits = {
-            str: lambda text: len(text) <= _LONGEST_TEXT and text.isprintable(),
-            int: lambda number: abs(number) < 2**63,
-            float: math.isfinite,
-        }.get(type(value), lambda _: True)(value)
+        fits = True
+        if isinstance(value, str):
+            fits = len(value) <= _LONGEST_TEXT and value.isprintable()
+        elif isinstance(value, int | float):
+            fits = abs(value) < 2**63  # which NaN is not
         if not fits or depth > _DEEPEST or seen + len(left) > _MOST_VALUES:
             raise Refusal(
-                "the message has a text that is not printable or has more than 1000 characters, a number that is not "
-                "finite or of more than 64 bits, or too many values."
+                "the message has a text that is not printable or has more than 1000 characters, a number beyond "
+                "64 bits, or too many values."
             )
 
 
