@@ -27,8 +27,8 @@ from dppl import (
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.lab import GlobalAdapt, LeastSquares, ProjectedPrototypes
+from dppl.methods import LinearProbe
 from dppl.metrics import balanced_accuracy, calibration_error
-from dppl.prototypes import LinearProbe
 
 DELTA = 1e-6
 EPSILONS = (1.0, 8.0)

@@ -18,7 +18,7 @@ from dppl import ApproxDP, MeanPrototypes
 from dppl.continual import ContinualEnsemble, ContinualPrototypes
 from dppl.kernel.privacy.composition import split
 from dppl.lab import FullDataContinual, NaiveContinual
-from dppl.lab.streams import (
+from dppl.lab.task_streams import (
     Task,
     blurry,
     class_incremental,

@@ -22,7 +22,7 @@ from continual import EPSILONS, read
 from dppl import ApproxDP, GaussianDP
 from dppl.continual import ContinualPrototypes
 from dppl.continual.prototypes import NOISES
-from dppl.lab.streams import class_incremental, shuffled
+from dppl.lab.task_streams import class_incremental, shuffled
 
 
 def options_of(noise, n_tasks):

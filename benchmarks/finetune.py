@@ -50,7 +50,7 @@ from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.gradients import NetworkGradients
 from dppl.kernel.mechanisms import gaussian
 from dppl.lab import FilmEnsemble
-from dppl.lab.streams import class_incremental, shuffled
+from dppl.lab.task_streams import class_incremental, shuffled
 
 DELTA = 1e-5
 SEEDS = (0, 1, 2)

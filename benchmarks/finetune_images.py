@@ -24,7 +24,7 @@ change them, as in `--cell '{"variant": "FiLM", "epsilon": 8, "n": 2000, "seed":
 delta, and both fits of `SoftmaxPrototypes` the other half. `standardised` keeps the
 mean and the deviation of every filter as they are. `correlated` takes records in a
 fixed order in place of samples, and later steps take back a part of the noise: so many
-bands of "toeplitz" in `dppl.kernel.factors`.
+bands of "toeplitz" in `dppl.kernel.queries.factors`.
 
 Gradients of single records are computed in bfloat16.
 """
@@ -58,7 +58,7 @@ from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.finetune import Recipe, SparseFinetuner, select_weights, trainer
 from dppl.finetune.gradients import RADIUS, NetworkGradients
-from dppl.finetune.selection import sizes_of
+from dppl.finetune.weights import sizes_of
 from dppl.kernel.mechanisms import gaussian
 
 DELTA = 1e-5

@@ -20,7 +20,7 @@ from dppl.kernel.lattice.kernels import (
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from measuring import entry, on_path, timed
 
 ALIKE = {"n": 8_000, "d": 128, "C": 20}

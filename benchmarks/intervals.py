@@ -29,8 +29,8 @@ from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.evaluation.measuring import _asked, _said, measurements
 from dppl.kernel.measure import Measure, calibrated
-from dppl.kernel.outcomes import Guesses, Outcomes
 from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.queries.outcomes import Guesses, Outcomes
 from dppl.lab import long_tailed
 
 OUT = Path(__file__).resolve().parent.parent / "docs/results/coverage.csv"

@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dppl import GaussianDP
 from dppl.encoders import load_encoder
-from dppl.prototypes import SoftmaxPrototypes
+from dppl.methods import SoftmaxPrototypes
 
 CLASSES = [
     *(

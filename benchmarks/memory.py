@@ -13,7 +13,7 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.lab import LeastSquares
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from measuring import entry, extra_memory
 from peers import numpy_means, numpy_probe, numpy_public
 

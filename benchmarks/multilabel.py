@@ -29,7 +29,7 @@ from dppl.encoders import load_encoder
 from dppl.errors import WeakBudgetWarning
 from dppl.kernel import Measurement
 from dppl.kernel.queries import LabelGradients
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 
 MUS = (0.25, 1.0, 4.0)
 DELTA = 1e-6

@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import GaussianDP, SoftmaxPrototypes  # noqa: E402
 from dppl.kernel.mechanisms import randomness  # noqa: E402
-from dppl.prototypes import LinearProbe  # noqa: E402
+from dppl.methods import LinearProbe  # noqa: E402
 
 # From narrow noise on counts to that on gradients, whose grid is fine.
 WIDTHS = (1.0, 1e3, 1e6, 6e9, 1e12)

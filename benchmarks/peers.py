@@ -21,7 +21,7 @@ from dppl import (
     PureDP,
     SoftmaxPrototypes,
 )
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from measuring import entry, measure
 
 UNIT = "of our CPU seconds"

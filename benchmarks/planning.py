@@ -9,7 +9,7 @@ embeddings, and writes for each fit the budget, the class sizes and the recall o
 class. FOLDER holds the sets of docs/results.md; SET is one of those, or `digits`, the
 built-in sample, which needs no folder. With --names the fits start from the embedded
 names of classes, as `dppl train` does with texts. `calibrate` prints the constants of
-dppl/planning/model.py, found on the sets of CALIBRATION; `test` prints how far its
+dppl/planning/recall_model.py, found on the sets of CALIBRATION; `test` prints how far its
 predictions lie from what was measured on the sets of TEST, which no constant has seen.
 Both read docs/results/planning/fits.jsonl.
 """
@@ -26,12 +26,12 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dppl import PublicData
-from dppl.estimators.registry import BY_METHOD
 from dppl.io import load_sample
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab import NonPrivateLogisticRegression
-from dppl.planning import model
-from dppl.planning.plan import FOUND, FOUND_IN_PART
+from dppl.methods.registry import BY_METHOD
+from dppl.planning import recall_model
+from dppl.planning.budget_plan import FOUND, FOUND_IN_PART
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "docs/results/planning/fits.jsonl"
@@ -193,20 +193,22 @@ class Groups:
 
     def variance(self, law, s):
         """Return 1/D² of each group."""
-        return model.variance(
+        return recall_model.variance(
             law, s, self.size, self.mean_size, self.n_features, self.spend
         )
 
     def misses(self, law, s):
         """Return expected less measured recall."""
         return (
-            model.recall(1 / np.sqrt(self.variance(law, s)), self.n_classes)
+            recall_model.recall(1 / np.sqrt(self.variance(law, s)), self.n_classes)
             - self.recall
         )
 
     def covered(self, law, s, factor):
         """Return which groups lie in the range that is stated."""
-        low, high = model.recall_range(self.variance(law, s), self.n_classes, factor)
+        low, high = recall_model.recall_range(
+            self.variance(law, s), self.n_classes, factor
+        )
         return (self.recall >= low) & (self.recall <= high)
 
 
@@ -214,7 +216,7 @@ def groups(path, method, public, names=False):
     """Read the measurements of a method, from names of classes or from nothing."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     s = {
-        line["set"]: model.hardness(line["reference"], line["classes"])
+        line["set"]: recall_model.hardness(line["reference"], line["classes"])
         for line in lines
         if "reference" in line
     }
@@ -228,7 +230,7 @@ def groups(path, method, public, names=False):
             continue
         sizes = np.array(line["sizes"])
         recalls = np.array(line["recalls"])
-        spend = model.spend(method, GaussianDP(line["mu"]))
+        spend = recall_model.spend(method, GaussianDP(line["mu"]))
         for chosen in np.array_split(
             np.argsort(sizes, kind="stable"), min(len(sizes), 5)
         ):
@@ -249,7 +251,7 @@ def calibrated(data):
     """Return the constants that fit some groups best, in least squares, and the ranges that hold four of five."""
 
     def law(x):
-        return model.Law(*np.exp(x[:2]), *x[2:])
+        return recall_model.Law(*np.exp(x[:2]), *x[2:])
 
     def misses(x):
         return data.misses(law(x), data.s) * np.sqrt(data.weights)
@@ -260,7 +262,7 @@ def calibrated(data):
     return replace(
         found,
         spread=range_of(data, found, data.s),
-        wide=range_of(data, found, model.usual_hardness()),
+        wide=range_of(data, found, recall_model.usual_hardness()),
     )
 
 
@@ -288,7 +290,7 @@ def calibrate(options):
     for method, public in NAMED:
         data = groups(options.results, method, public, names=True).of(CALIBRATION)
         print(
-            f"    names, {public}: {worth_of_names(data, model.LAWS[method, public]):.3g}"
+            f"    names, {public}: {worth_of_names(data, recall_model.LAWS[method, public]):.3g}"
         )
     for method, public in METHODS:
         law = calibrated(groups(options.results, method, public).of(CALIBRATION))
@@ -312,7 +314,7 @@ def test(options):
                 row(
                     f"{method}{', public rows' if public else ''}",
                     name,
-                    model.LAWS[method, public],
+                    recall_model.LAWS[method, public],
                     data.of([name]),
                 )
             )
@@ -322,7 +324,7 @@ def test(options):
             row(
                 f"{method}{', public rows' if public else ''}, names",
                 "hwu64",
-                model.NAMED[public],
+                recall_model.NAMED[public],
                 data,
             )
         )
@@ -359,7 +361,7 @@ HEADER = (
 
 def row(method, name, law, data):
     """Return errors of recalls and of balanced accuracies, and how many lie in the range."""
-    s = model.usual_hardness()
+    s = recall_model.usual_hardness()
     known = data.misses(law, data.s)
     unknown = data.misses(law, s)
     balanced = [
@@ -382,10 +384,10 @@ VERDICTS = "| method | said | groups | found | found in part | not found |\n|---
 
 def verdicts(method, public, data):
     """Return rows: of what was said to be found, in part, or not, how much was so."""
-    law = model.LAWS[method, public]
+    law = recall_model.LAWS[method, public]
     said, true = (
         np.digitize(
-            model.share_found(law, data.s, recalls, data.n_classes),
+            recall_model.share_found(law, data.s, recalls, data.n_classes),
             (FOUND_IN_PART, FOUND),
         )
         for recalls in (data.recall + data.misses(law, data.s), data.recall)

@@ -37,7 +37,7 @@ import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import ZCDP, ApproxDP  # noqa: E402
 from dppl.kernel.privacy.accounting import sampled_gaussian_multiplier  # noqa: E402
-from dppl.prototypes import LinearProbe  # noqa: E402
+from dppl.methods import LinearProbe  # noqa: E402
 from measuring import write_down  # noqa: E402
 
 # So little noise that accuracies compare the arithmetic and not the draws.

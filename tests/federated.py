@@ -6,11 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from dppl import GaussianDP, Ledger
-from dppl.estimators.plan import of_holders
 from dppl.federation import Holder, InProcess
-from dppl.federation.plan import seed_of_ask
+from dppl.federation.protocol import seed_of_ask
 from dppl.kernel.measure import Measure
 from dppl.kernel.records import private_data
+from dppl.methods.fit_plan import of_holders
 
 NAMES = ("north", "south", "west")
 CLASSES = ["a", "b", "c"]

@@ -33,17 +33,14 @@ from dppl import (
     SoftmaxPrototypes,
     __version__,
 )
-from dppl._files import write_atomically
+from dppl._utils.files import write_atomically
 from dppl.audit import AuditResult, audit, worst_case
 from dppl.audit.audit import audit_release
 from dppl.audit.canaries import Canary, Likelihood, Records
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.parameters import parameters
-from dppl.estimators.registry import ENTRIES
-from dppl.kernel.factors import factor
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.kernel.privacy import Budget
+from dppl.kernel.queries.factors import factor
 from dppl.lab import (
     AdaMix,
     FeatureCovariance,
@@ -57,7 +54,9 @@ from dppl.lab import (
     ProjectedPrototypes,
     TeacherEnsemble,
 )
-from dppl.prototypes import LinearProbe
+from dppl.methods import EmbeddingClassifier, LinearProbe
+from dppl.methods.parameters import parameters
+from dppl.methods.registry import ENTRIES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from laws.recipes import RECIPES

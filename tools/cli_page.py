@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dppl._files import write_atomically
+from dppl._utils.files import write_atomically
 from dppl.cli._request import COMMANDS, imported
 from dppl.cli.main import app
 

@@ -11,7 +11,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from dppl._files import write_atomically
+from dppl._utils.files import write_atomically
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "start").glob("*.md"))

@@ -7,7 +7,7 @@ import griffe
 
 
 class SharedParameters(griffe.Extension):
-    """Parameters that estimators share are put into their docstrings by `dppl.estimators.parameters`."""
+    """Parameters that estimators share are put into their docstrings by `dppl.methods.parameters`."""
 
     def on_class(self, *, cls, **_):
         """Take docstring and constructor of a class of parameters from its module."""

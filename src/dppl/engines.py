@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from dppl import _validate
-from dppl._optional import optional
+from dppl._utils import validate
+from dppl._utils.optional import optional
 from dppl._version import __version__
 from dppl.errors import DpplError, EngineError, InputError, ParameterError
 
@@ -103,7 +103,7 @@ class RayEngine:
     cores: int = 1
 
     def __post_init__(self) -> None:
-        _validate.positive_integer(cores=self.cores)
+        validate.positive_integer(cores=self.cores)
 
     def check(self) -> None:
         """Run a task that does nothing, to see that the cluster works."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl import _validate
-from dppl._types import Array, Flags, Float
+from dppl._utils import validate
+from dppl._utils.types import Array, Flags, Float
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.persons import checked_ids, person_codes
 from dppl.kernel.reading import SeveralLabels, as_labels, class_codes
@@ -118,7 +118,7 @@ def calibration_error(
     >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
     0.25
     """
-    _validate.positive_integer(n_bins=n_bins)
+    validate.positive_integer(n_bins=n_bins)
     columns = np.asarray(classes)
     rows = np.asarray(probabilities, np.float64)
     truth, predicted = _labels(y_true, columns[rows.argmax(axis=1)])

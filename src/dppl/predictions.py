@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dppl._types import Array, Flags, Float32
+from dppl._utils.types import Array, Flags, Float32
 from dppl.encoders import Encoder
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.released import Least, Shares, labels_of
-from dppl.finetune.workflow import Finetuned
+from dppl.finetune.tune import Finetuned
 from dppl.io import EmbeddingTable, PartedTable, Source
 from dppl.io.kept import Kept
-from dppl.io.pipeline import embed_windows
-from dppl.io.shards import Window
+from dppl.io.tables.shards import Window
+from dppl.methods import EmbeddingClassifier
+from dppl.methods.released import Least, Shares, labels_of
+from dppl.training.embedding import embed_windows
 
 SUFFIXES = (".csv", ".parquet")
 SEPARATOR = ";"  # of labels, where a model names none

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import numpy as np
 from sklearn.base import clone
 
-from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.measure import Measure
+from dppl.methods import EmbeddingClassifier
 
 __all__ = ["Asked", "check_private", "recorded", "replayed"]
 

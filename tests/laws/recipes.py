@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, PublicData, PureDP
-from dppl._metadata import LATTICE
-from dppl.estimators.registry import ENTRIES, Entry
+from dppl._utils.metadata import LATTICE
 from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy.terms import PublicInput, Term
+from dppl.methods.registry import ENTRIES, Entry
 from loops import loop
 
 CLASSES = ["a", "b", "c"]

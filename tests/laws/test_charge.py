@@ -9,7 +9,6 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
-from dppl.estimators import base
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import randomness
@@ -17,6 +16,7 @@ from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.ledger import CHARGED as PAID
 from dppl.kernel.privacy.ledger import UNSAVED
+from dppl.methods import base
 from laws.ledgers import content_without_times, spy_on
 from laws.recipes import FIRST, SHARED_CHARGED, Table, each
 from loops import loop

@@ -9,12 +9,12 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators import base
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.terms import PublicInput, Term
+from dppl.methods import base
 from dppl.statement.words import text
 from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
 from loops import loop

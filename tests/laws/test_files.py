@@ -5,8 +5,8 @@ import json
 import pytest
 
 import dppl
-from dppl.estimators import EmbeddingClassifier, model_file
-from dppl.estimators.model_file import describe
+from dppl.methods import EmbeddingClassifier, model_file
+from dppl.methods.model_file import describe
 from laws.recipes import FIRST, SHARED, each
 
 pytestmark = pytest.mark.slow

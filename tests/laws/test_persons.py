@@ -19,13 +19,14 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import PersonsParameter, parameters
-from dppl.estimators.registry import Entry
-from dppl.kernel import measure, persons, queries, search
+from dppl.kernel import measure, persons, queries
 from dppl.kernel.lattice import Lattice, joint, usable_rows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.terms import Neighbours, PublicInput, Term, Unit
-from dppl.prototypes import LinearProbe
+from dppl.kernel.queries import search
+from dppl.methods import LinearProbe
+from dppl.methods.parameters import PersonsParameter, parameters
+from dppl.methods.registry import Entry
 from dppl.statement import words
 from laws.recipes import (
     BY_NAME,

@@ -5,7 +5,7 @@ import pytest
 
 import dppl
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
+from dppl.methods import EmbeddingClassifier
 from laws.recipes import KINDS_OF_ONE_LABEL, ONE_LABEL, SHARED, each
 from loops import loop
 

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 import dppl
 from dppl import PureDP, lab
 from dppl.errors import BudgetError
-from dppl.estimators.registry import ENTRIES, Entry
 from dppl.kernel import mechanisms
 from dppl.kernel.mechanisms import (
     CoinPress,
@@ -14,6 +13,7 @@ from dppl.kernel.mechanisms import (
     RoundedGaussian,
     SymmetricRoundedGaussian,
 )
+from dppl.methods.registry import ENTRIES, Entry
 from laws.recipes import BY_NAME, CHARGED, DIM, KINDS, RECIPES, cases, kinds_of
 from loops import loop
 
@@ -38,7 +38,7 @@ def test_an_estimator_without_a_recipe_is_named():
     with pytest.raises(
         AssertionError, match="Unheard has no recipe in tests/laws/recipes"
     ):
-        check_has_recipes(Entry(name="Unheard", module="dppl.prototypes"))
+        check_has_recipes(Entry(name="Unheard", module="dppl.methods"))
     coinpress = RECIPES["MeanPrototypes"]["coinpress"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(RECIPES, "MeanPrototypes", {"coinpress": coinpress})

@@ -238,7 +238,7 @@ def test_the_noise_of_no_two_tasks_is_the_same(kind):
 
 @each(FIRST_OF_TASKS)
 def test_noise_that_comes_again_is_noticed(kind, monkeypatch):
-    monkeypatch.setattr("dppl.estimators.plan.seed_of", lambda seed, task: seed)
+    monkeypatch.setattr("dppl.methods.fit_plan.seed_of", lambda seed, task: seed)
     with pytest.raises(AssertionError):
         check_noise_of_tasks(kind)
 

@@ -7,9 +7,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, PublicData, SoftmaxPrototypes
-from dppl.estimators import base
 from dppl.kernel.lattice import stream
 from dppl.lab import LeastSquares
+from dppl.methods import base
 from laws.recipes import FIRST, SHARED, each
 from loops import loop
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError
-from dppl.estimators import released
 from dppl.export.scorer import NUMPY, scorer_of
 from dppl.io import EmbeddingTable, read_parts
+from dppl.methods import released
 from laws.recipes import BY_NAME, KINDS, Table, each
 
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function")

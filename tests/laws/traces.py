@@ -11,8 +11,8 @@ import numpy as np
 
 from dppl import PrivateSearch, SoftmaxPrototypes
 from dppl.continual import ContinualPrototypes
-from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.lattice import Lattice
+from dppl.methods import EmbeddingClassifier
 
 RELEASED = (
     "projection_",

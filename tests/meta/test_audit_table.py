@@ -9,7 +9,7 @@ import pytest
 
 from dppl import ZCDP, PublicPrototypes
 from dppl.audit import AuditResult
-from dppl.estimators.registry import ENTRIES
+from dppl.methods.registry import ENTRIES
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dppl import GaussianDP, Ledger, verify
-from dppl.estimators import plan
 from dppl.kernel.privacy import terms
 from dppl.kernel.privacy.terms import Caveat, Code, Neighbours, Norm, Term, Unit
+from dppl.methods import fit_plan
 from dppl.statement import english, words
 from laws.recipes import BY_NAME
 from laws.streams import learn, stream
@@ -270,7 +270,7 @@ def test_other_words_change_no_tensor_statement_verdict_or_cost(tmp_path):
 
 def test_code_that_reads_a_sentence_is_caught(tmp_path, monkeypatch):
     """A planted violation: the caveats of records are found by how they begin."""
-    by_code = plan.of_persons
+    by_code = fit_plan.of_persons
 
     def by_text(guarantee, *given, **more):
         kept = tuple(
@@ -283,7 +283,7 @@ def test_code_that_reads_a_sentence_is_caught(tmp_path, monkeypatch):
         back = () if lost else (Term(Caveat.SEVERAL_RECORDS),)
         return replace(found, not_covered=(*found.not_covered, *back))
 
-    monkeypatch.setattr(plan, "of_persons", by_text)
+    monkeypatch.setattr(fit_plan, "of_persons", by_text)
     assert {name.partition(", ")[2] for name in differ(tmp_path)} == {
         "statement",
         "file",

@@ -13,12 +13,12 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
 from dppl.cli._request import imported
 from dppl.cli.main import app
-from dppl.estimators.registry import BY_METHOD, ENTRIES
 from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 from dppl.lab.experiments.methods import METHODS
+from dppl.methods.registry import BY_METHOD, ENTRIES
 from dppl.statement.words import _percent, _thousandths
 from loops import loop
 
@@ -311,7 +311,7 @@ def test_first_examples_have_epsilon_1():
         "README.md",
         "docs/start/texts.md",
         "dppl fit",
-        "src/dppl/prototypes/softmax.py",
+        "src/dppl/methods/softmax.py",
     } <= set(told)
     assert len(told) > 30
     assert {

@@ -11,7 +11,7 @@ import inspect
 import re
 from pathlib import Path
 
-from dppl.estimators.registry import ENTRIES
+from dppl.methods.registry import ENTRIES
 from loops import loop
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ import typing
 import pytest
 
 from dppl import planning
-from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
-from dppl.estimators.search import PrivateSearch
 from dppl.finetune import SparseFinetuner
-from dppl.io.writing import ROWS, Rows
+from dppl.io.tables.writing import ROWS, Rows
 from dppl.kernel.privacy.guarantee import ADJACENCIES, NEIGHBOURS, Adjacency
+from dppl.methods.private_search import PrivateSearch
+from dppl.methods.registry import BY_METHOD, ENTRIES, Method
 from dppl.training import PrivateClassifier
 
 ESTIMATORS = [entry.load() for entry in ENTRIES]

@@ -298,7 +298,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
         line.split(" ")[0] for line in inventory.splitlines()
     }
     page = (site / "api" / "estimators.html").read_text(encoding="utf-8")
-    softmax = page[page.index('id="dppl.prototypes.SoftmaxPrototypes"') :]
+    softmax = page[page.index('id="dppl.methods.SoftmaxPrototypes"') :]
     for text in (
         pydoc.render_doc(dppl.SoftmaxPrototypes),
         softmax[: softmax.index("Attributes")],

@@ -37,12 +37,12 @@ from dppl.errors import (
     UnknownLabelError,
 )
 from dppl.io import PartedTable, read_parts, read_table
-from dppl.io.tables import TablePart
+from dppl.io.tables.read import TablePart
 from dppl.kernel import records as sums
-from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.queries import ClassSums
+from dppl.kernel.queries import selection as public
 from dppl.kernel.records import (
     HeldRecords,
     PartReader,
@@ -51,7 +51,7 @@ from dppl.kernel.records import (
     SpreadRecords,
 )
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM = 8

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dppl import _files
-from dppl._files import (
+from dppl._utils import files
+from dppl._utils.files import (
     atomic_file,
     locked,
     remove_parts,
@@ -120,7 +120,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from dppl._files import atomic_file
+from dppl._utils.files import atomic_file
 
 with atomic_file(sys.argv[1], overwrite=True) as file:
     file.write(b"new" * 100_000)
@@ -166,7 +166,7 @@ def test_one_has_the_lock_at_a_time(kind, tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from dppl._files import locked
+from dppl._utils.files import locked
 
 with locked(Path(sys.argv[1]), "taken"):
     print("has it", flush=True)
@@ -190,7 +190,7 @@ def test_a_killed_process_gives_its_lock_free(tmp_path):
 
 
 def test_without_such_locks_nobody_is_kept_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "fcntl", None)
+    monkeypatch.setattr(files, "fcntl", None)
     with locked(tmp_path, "taken"), locked(tmp_path, "taken"):
         pass
 
@@ -322,7 +322,7 @@ def test_two_cannot_reserve_one_file_and_a_killed_one_does_not_count(state):
             pass
     code = """
 import os, signal, sys
-from dppl._files import reserved
+from dppl._utils.files import reserved
 with reserved(sys.argv[1], 50_000, overwrite=False):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -17,9 +17,9 @@ from dppl import (
     PublicPrototypes,
     SoftmaxPrototypes,
 )
-from dppl import _progress as progress_module
-from dppl._progress import hidden, progress, steps
-from dppl.kernel import selection as public_module
+from dppl._utils import progress as progress_module
+from dppl._utils.progress import hidden, progress, steps
+from dppl.kernel.queries import selection as public_module
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-"""Empirical lower bounds on the privacy loss of estimators, each with a stated confidence: they can only refute."""
+"""Empirical lower bounds on the privacy loss, which can only refute; and statements of model files, computed again."""
 
-from dppl.audit.audit import AuditResult, audit
-from dppl.audit.canaries import Canary, Records, worst_case
+import lazy_loader as lazy
 
-__all__ = ["AuditResult", "Canary", "Records", "audit", "worst_case"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dppl import _validate
-from dppl._types import Float
+from dppl._utils import validate
+from dppl._utils.types import Float
 from dppl.audit import bounds
 from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
 from dppl.kernel.privacy.terms import Unit
+from dppl.methods import EmbeddingClassifier
 from dppl.statement import words
 from dppl.testing import recorded
 
@@ -201,7 +201,7 @@ def _sample(
     release: Callable[[bool], float], runs: int, progress: Callable[[], None] | None
 ) -> tuple[tuple[Float, Float], float]:
     """Return the statistic of all runs with and without the canary, and the seconds that they took."""
-    _validate.positive_integer(runs=runs)
+    validate.positive_integer(runs=runs)
     if runs < 2:
         raise ParameterError(
             f"runs must be at least 2, half to choose the event and half to count it; got {runs!r}."

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
-from dppl import _validate
-from dppl._types import Float
+from dppl._utils import validate
+from dppl._utils.types import Float
 from dppl.errors import InputError
 from dppl.kernel.privacy import GaussianDP
 
@@ -55,9 +55,9 @@ def lower_bound(
     mu-Gaussian differential privacy (Nasr et al. 2023, arXiv:2302.07956, section 4),
     which of a Gaussian one is all of its loss.
     """
-    _validate.open_unit(confidence=confidence)
+    validate.open_unit(confidence=confidence)
     if delta != 0:
-        _validate.open_unit(delta=delta)
+        validate.open_unit(delta=delta)
     first, second = zip(_halves(with_canary), _halves(without_canary), strict=True)
     error = (1 - confidence) / 2
     # The first half of the runs chooses the event: the threshold, and its side, of the
@@ -84,7 +84,7 @@ def most_provable(
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
     """Return the epsilon of a Gaussian mechanism at `delta`, rounded down."""
-    _validate.open_unit(delta=delta)
+    validate.open_unit(delta=delta)
     # The kernel rounds up, by less than is taken off here.
     return (
         max(0.0, GaussianDP(mu).to_approx(delta).epsilon * _ROUND_DOWN - 1e-12)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from dppl import _validate
-from dppl._types import Array, Float
+from dppl._utils import validate
+from dppl._utils.types import Array, Float
 from dppl.audit.bounds import CAUTION, clopper_pearson, proved_by
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
 from dppl.kernel.queries import CoinPressMeans
+from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.testing import Asked, recorded
 
 Row: TypeAlias = Float
@@ -278,7 +278,7 @@ def _person(
     spread: bool,
 ) -> tuple[Records, Canary]:
     """Make the canary a person with many records, and each other record a person."""
-    _validate.positive_integer(person_records=n_records)
+    validate.positive_integer(person_records=n_records)
     others = [
         name for name in np.asarray(estimator.classes).tolist() if name != canary.label
     ]

@@ -14,20 +14,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dppl import _validate, io
-from dppl._files import target_of
+from dppl import io
+from dppl._utils import validate
+from dppl._utils.files import target_of
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.registry import BY_METHOD, estimator_of
-from dppl.io._urls import shown_as
+from dppl.io.records.urls import shown_as
+from dppl.methods.registry import BY_METHOD, estimator_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dppl.estimators import EmbeddingClassifier
-    from dppl.finetune.workflow import Finetuned
+    from dppl.finetune.tune import Finetuned
     from dppl.kernel.privacy import Budget as Spent
+    from dppl.methods import EmbeddingClassifier
 
 METHODS = f"auto|{'|'.join(BY_METHOD)}"
 MISSING_IDS = "a record without a person id counts as a person: who has several such records is protected less"
@@ -374,7 +375,7 @@ class BeforeCharge(Records):
     )
 
     def __post_init__(self) -> None:
-        _validate.one_of(("skip", "stop", "ask"), unusable=self.unusable)
+        validate.one_of(("skip", "stop", "ask"), unusable=self.unusable)
         if self.unusable == "ask":
             from dppl.cli.check import terminal
 
@@ -586,9 +587,9 @@ def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any
 
 def load_model(path: Path) -> EmbeddingClassifier | Finetuned:
     """Read a model file of either form."""
-    from dppl.estimators import load
-    from dppl.finetune.model_file import is_finetuned
-    from dppl.finetune.workflow import Finetuned
+    from dppl.finetune.network_file import is_finetuned
+    from dppl.finetune.tune import Finetuned
+    from dppl.methods import load
 
     return Finetuned(path) if is_finetuned(path) else load(path)
 
@@ -602,7 +603,7 @@ def read_rows_for(
     labels: Path | None = None,
 ) -> io.EmbeddingTable:
     """Read a table whose rows are as wide as those that `model` was fitted on."""
-    from dppl._metadata import ENCODER, check_encoder, stated
+    from dppl._utils.metadata import ENCODER, check_encoder, stated
 
     table = io.read_table(path, x=x, y=y, labels=labels)
     shown = shown_as(path)

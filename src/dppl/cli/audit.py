@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl import _validate
-from dppl._progress import progress
+from dppl._utils import validate
+from dppl._utils.progress import progress
 from dppl.cli._groups import Budget, parse_pairs
 from dppl.cli._output import note, print_facts, print_json
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.estimators.registry import BY_METHOD, estimator_of
+from dppl.methods.registry import BY_METHOD, estimator_of
 
 if TYPE_CHECKING:
     from dppl.audit import AuditResult
@@ -80,7 +80,7 @@ class Audit(Budget):
             raise ParameterError(
                 "--spread and max_classes_per_person go with --person-records."
             )
-        _validate.open_unit(confidence=self.confidence)
+        validate.open_unit(confidence=self.confidence)
         how: dict[str, Any] = {"runs": self.runs, "confidence": self.confidence}
         # The data are made up here: an audit reads no private record.
         data, canary = worst_case(

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from dppl import io
-from dppl._progress import progress
+from dppl._utils.progress import progress
 from dppl.cli._groups import MISSING_IDS, Classes, Persons, Records, X, Y, reading
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import flag, option, request
@@ -89,11 +89,11 @@ def report_on(
 
     Classes may be None.
     """
-    from dppl import checks  # here, because it takes long to import
+    from dppl.io import skip_report
 
     if isinstance(records, io.Source):
-        return checks.report_on_source(records, classes, windows, several=several)
-    return checks.report_on_table(records, classes, ids, several=several)
+        return skip_report.report_on_source(records, classes, windows, several=several)
+    return skip_report.report_on_table(records, classes, ids, several=several)
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def review(report: dict[str, Any], *, fit: bool) -> None:
 
 
 def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -> None:
-    """Print a report of `dppl.checks` for people, before a fit or another use of the records."""
+    """Print a report of `dppl.io.skip_report` for people, before a fit or another use of the records."""
     labels = report["labels"]
     screen.print()
     print_facts(_facts(report), 15, screen)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dppl import io
-from dppl._progress import progress
+from dppl import io, training
+from dppl._utils.progress import progress
 from dppl.cli._groups import (
     BeforeCharge,
     Persons,
@@ -127,7 +127,7 @@ class Embed(X, Y, Persons, BeforeCharge):
         self.check_first(lambda: (records, None))
         encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
-            done = io.embed(records, encoder, out, progress=advance, **options)
+            done = training.embed(records, encoder, out, progress=advance, **options)
         typer.echo(
             f"Table: {printable(out)}"
             + ("" if done.is_new else ", finished before; nothing to do")

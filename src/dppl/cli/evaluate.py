@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dppl import _validate, io
-from dppl._progress import progress
+from dppl import io
+from dppl._utils import validate
+from dppl._utils.progress import progress
 from dppl.cli._groups import (
     Account,
     BeforeCharge,
@@ -128,7 +129,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         if self.path.suffix == ".safetensors" != self.model.suffix:
             raise ParameterError("name MODEL first, then DATA.")
         if self.max_error is not None:
-            _validate.open_unit(max_error=self.max_error)
+            validate.open_unit(max_error=self.max_error)
             if self._is_class_list():
                 raise ParameterError(
                     "needs probabilities, which DATA does not have.",
@@ -148,7 +149,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     def _release(self) -> None:
         """Evaluate under differential privacy."""
         import dppl
-        from dppl._files import reserved
+        from dppl._utils.files import reserved
         from dppl.evaluation.evaluation import most_bytes
         from dppl.evaluation.measuring import usual_parts
 
@@ -216,9 +217,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     def _tested(self, budget: Any, account: dict[str, Any]) -> Iterator[_Tested]:
         """Open the records; embedding begins when they are predicted."""
         from dppl.evaluation.measuring import check
-        from dppl.evaluation.sources import labels_and_persons, predictor_of_source
-        from dppl.io.pipeline import embed_windows
+        from dppl.evaluation.raw_records import labels_and_persons, predictor_of_source
         from dppl.kernel.privacy.terms import Unit
+        from dppl.training.embedding import embed_windows
 
         if self._is_class_list():
             yield self._predicted()
@@ -292,7 +293,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         """Read labels that another model predicted, and the true ones."""
         from dppl.evaluation import AlreadyPredicted
         from dppl.evaluation.predicting import MAX_LABELS
-        from dppl.evaluation.sources import labels_and_persons, predicted_labels
+        from dppl.evaluation.raw_records import labels_and_persons, predicted_labels
 
         for name in ("encoder", "labels"):
             if getattr(self, name) is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from dppl import _validate
-from dppl._progress import progress
+from dppl._utils import validate
+from dppl._utils.progress import progress
 from dppl.cli._groups import check_output, load_model
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
@@ -68,7 +68,7 @@ class Export:
 
         model = self.model
         out = self.out
-        _validate.one_of(_NEXT, to=self.to)
+        validate.one_of(_NEXT, to=self.to)
         to: Any = self.to
         if to != "hf":
             check_output(out, (model, self.encoder), force=self.force)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from dppl._progress import progress
+from dppl._utils.progress import progress
 from dppl.cli._groups import NoiseBudget, Persons, parse_pairs
 from dppl.cli._output import note, print_model, printable, tell_owner
 from dppl.cli._request import argument, option, request
@@ -70,7 +70,7 @@ class Finetune(NoiseBudget, Training, Persons):
     def run(self) -> None:
         """Train, save and print."""
         from dppl.encoders.load import is_code
-        from dppl.finetune import Recipe, SparseFinetuner, workflow
+        from dppl.finetune import Recipe, SparseFinetuner, tune
         from dppl.finetune.networks import load_network
         from dppl.finetune.sparse import usual_rate
 
@@ -127,7 +127,7 @@ class Finetune(NoiseBudget, Training, Persons):
         note(budget.weakness)
         self.note_persons()
         with self.stoppable(folder), resumable(folder):
-            workflow.train(
+            tune.train(
                 model,
                 network,
                 source,
@@ -150,7 +150,7 @@ class Finetune(NoiseBudget, Training, Persons):
 @contextmanager
 def _watch(stage: Source | Guarantee) -> Iterator[Callable[[int], object]]:
     """Show how far it is: never how well it goes, which is private."""
-    from dppl.finetune.model_file import training_of
+    from dppl.finetune.network_file import training_of
     from dppl.io import Source
 
     if isinstance(stage, Source):

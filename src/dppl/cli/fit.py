@@ -10,8 +10,8 @@ from typing import Any
 import typer
 
 from dppl import io
-from dppl._files import Output, reserved
-from dppl._progress import progress
+from dppl._utils.files import Output, reserved
+from dppl._utils.progress import progress
 from dppl.cli._groups import (
     MODEL,
     Fitting,
@@ -113,7 +113,7 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
                     f"{path} --encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
                 )
         account = self.account()
-        from dppl.estimators import PublicData  # here, because no help needs it
+        from dppl.methods import PublicData  # here, because no help needs it
 
         public = PublicData(
             None if self.public is None else io.read_table(self.public, x=x, y=None),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dppl._progress import progress
+from dppl._utils.progress import progress
 from dppl.cli._groups import METHODS, Budget
 from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import flag, option, request
 
 if TYPE_CHECKING:
-    from dppl.evaluation import EvaluationPlan
-    from dppl.planning import BudgetPlan
+    from dppl.planning import BudgetPlan, EvaluationPlan
 
 
 @request("n_classes", "n_records", "smallest", "encoder", "epsilon", "delta")
@@ -144,7 +143,7 @@ class Plan(Budget):
 
 def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPlan:
     """Plan an evaluation at the same budget, of test records in which classes have the same shares."""
-    from dppl.evaluation import plan_evaluation
+    from dppl.planning import plan_evaluation
 
     smallest = max(1, plan.smallest * n_test // plan.n_records) if has_rarest else None
     rate = plan.balanced_accuracy

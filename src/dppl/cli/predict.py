@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import typer
 
-from dppl import _validate, io
-from dppl._progress import progress
+from dppl import io
+from dppl._utils import validate
+from dppl._utils.progress import progress
 from dppl.cli._groups import Records, Where, X, check_output, load_model, read_rows_for
 from dppl.cli._output import note, printable
 from dppl.cli._request import argument, flag, option, request
@@ -25,9 +26,9 @@ from dppl.errors import DpplError, InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
-    from dppl.estimators import EmbeddingClassifier
-    from dppl.finetune.workflow import Finetuned
+    from dppl.finetune.tune import Finetuned
     from dppl.io.kept import Kept
+    from dppl.methods import EmbeddingClassifier
     from dppl.predictions import Predictions, Predictor
 
 _PIPE = Path("-")
@@ -125,7 +126,7 @@ class OnModel(X, Records):
         """Keep what is embedded until the block ends, so that the same command continues after an interruption."""
         from dppl.cli.embed import resumable
         from dppl.io.kept import kept_in, remove_older, state_place
-        from dppl.io.pipeline import maker_of
+        from dppl.training.embedding import maker_of
 
         if is_network(model):  # what it would keep are the images themselves
             yield None
@@ -194,13 +195,13 @@ class Predict(OnModel, Where):
 
     def run(self) -> None:
         """Predict, and print or write the labels."""
-        from dppl._files import write_atomically
-        from dppl.estimators.released import ALWAYS, Least
+        from dppl._utils.files import write_atomically
+        from dppl.methods.released import ALWAYS, Least
         from dppl.predictions import SUFFIXES
 
         out = self.out
         suffix = self.out.suffix.lower()
-        _validate.one_of(("equal", "data"), shares=self.shares)
+        validate.one_of(("equal", "data"), shares=self.shares)
         every = self.top == "all"
         if not every and not self.top.isdecimal():
             raise ParameterError(
@@ -332,7 +333,7 @@ class Predict(OnModel, Where):
 
 def is_network(model: EmbeddingClassifier | Finetuned) -> TypeGuard[Finetuned]:
     """Return whether a model is of `dppl finetune`."""
-    from dppl.finetune.workflow import Finetuned
+    from dppl.finetune.tune import Finetuned
 
     return isinstance(model, Finetuned)
 

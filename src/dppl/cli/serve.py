@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from dppl._progress import progress
+from dppl._utils.progress import progress
 from dppl.cli._groups import parse_pairs
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
@@ -65,7 +65,7 @@ class Serve:
 
     def run(self) -> None:
         """Serve until the end."""
-        from dppl.estimators.released import Least
+        from dppl.methods.released import Least
         from dppl.serve import Limits, listen
         from dppl.serve.server import read_token
 

@@ -11,7 +11,8 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from dppl import _validate, io
+from dppl import io
+from dppl._utils import validate
 from dppl.cli._groups import Account, check_output, parse_pairs, reading
 from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
 from dppl.cli._request import argument, flag, option, request
@@ -114,7 +115,7 @@ class Show(Account):
             self._write_page(self.out)
             return
         if delta is not None:
-            _validate.open_unit(delta=delta)
+            validate.open_unit(delta=delta)
         from dppl.kernel.privacy import Guarantee
         from dppl.statement import (
             model_card,
@@ -195,7 +196,7 @@ class Show(Account):
 
     def _print_or_write(self, text: str) -> None:
         """Print a page, or write it to --out."""
-        from dppl._files import write_atomically
+        from dppl._utils.files import write_atomically
 
         if self.out is None:
             typer.echo(text, nl=False)

@@ -81,7 +81,7 @@ class Table:
 
 def _show(rows: io.EmbeddingTable) -> None:
     """Print what the table is."""
-    from dppl._fingerprint import in_short
+    from dppl._utils.fingerprint import in_short
 
     facts: dict[str, Any] = {
         "rows": rows.shape[0],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dppl import io
-from dppl._progress import progress
+from dppl._utils.progress import progress
 from dppl.cli._groups import (
     MODEL,
     Fitting,
@@ -32,7 +32,7 @@ from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
 from dppl.cli.ledger import print_charge
 from dppl.errors import InputError, ParameterError
-from dppl.io._urls import shown_as
+from dppl.io.records.urls import shown_as
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
@@ -47,7 +47,7 @@ class Training(X, Y, Fitting):
 
     def check_outputs(self, *read: Path | None) -> tuple[Path, Path]:
         """Refuse what cannot be written; return the folder for the work, and the report for the owner."""
-        from dppl.training.workflow import report_of
+        from dppl.training.pipeline import report_of
 
         folder = self.out.with_name(f"{self.out.name}.work")
         report = report_of(self.out)
@@ -123,7 +123,7 @@ class Train(Training, Persons, Method):
     def run(self) -> None:
         """Embed, fit, save and print."""
         from dppl.encoders.load import is_code
-        from dppl.training import workflow
+        from dppl.training import pipeline
         from dppl.training.descriptions import described, names_by_default
 
         data = self.path
@@ -170,7 +170,7 @@ class Train(Training, Persons, Method):
         note(budget.weakness)
         self.note_persons()
         with self.stoppable(folder):
-            workflow.train(
+            pipeline.train(
                 estimator,
                 source,
                 encoder,
@@ -215,7 +215,7 @@ def _watch(
 
 def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTable:
     """Open public records, or their embeddings by this encoder."""
-    from dppl._fingerprint import same_encoder
+    from dppl._utils.fingerprint import same_encoder
 
     if not io.holds_embeddings(public):
         try:

@@ -36,9 +36,9 @@ class Verify(Account):
 
     def run(self) -> None:
         """Verify the model, print a table, and end with the exit code."""
-        from dppl.statement import (
-            verify,
-        )  # here, because the help of a command needs no scikit-learn
+        from dppl.audit import (
+            verify,  # here, because the help of a command needs no scikit-learn
+        )
 
         found = verify(self.model, ledger=self.account()["ledger"])
         if found.reason is not None:

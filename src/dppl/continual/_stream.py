@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl._types import Array
+from dppl._utils.types import Array
 from dppl.errors import ParameterError, WeakBudgetWarning
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.parameters import same_value
-from dppl.estimators.plan import (
-    Plan,
-    Setting,
-    Task,
-    of_persons,
-)
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
@@ -41,6 +32,15 @@ from dppl.kernel.privacy.terms import (
     Unit,
 )
 from dppl.kernel.reading import Codes
+from dppl.methods import EmbeddingClassifier
+from dppl.methods.fit_plan import (
+    Plan,
+    Setting,
+    Task,
+    of_persons,
+)
+from dppl.methods.model_file import Misfit, check_tensor
+from dppl.methods.parameters import same_value
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger

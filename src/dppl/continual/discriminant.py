@@ -7,18 +7,18 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import expit
 
-from dppl._types import Array, Float, Float32
+from dppl._utils.types import Array, Float, Float32
 from dppl.continual import _sums
 from dppl.continual._stream import NEVER
 from dppl.continual.prototypes import ContinualPrototypes, Rule
 from dppl.errors import ParameterError
-from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import ROTATION, LatticeOptions, parameters
-from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.prototypes._shared import cosine_sharpness
-from dppl.prototypes._softmax import axis_filter
+from dppl.methods.fit_plan import Setting
+from dppl.methods.linear import axis_filter
+from dppl.methods.model_file import check_tensor
+from dppl.methods.parameters import ROTATION, LatticeOptions, parameters
+from dppl.methods.shared import cosine_sharpness
 
 _PUBLIC_ROWS = 2048
 # Share of the covariance within classes that follows the public one; the rest is alike

@@ -7,18 +7,17 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from dppl._types import Array, Flags, Float, Float32
+from dppl._utils.types import Array, Flags, Float, Float32
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import LatticeParameter, parameters
-from dppl.estimators.plan import Setting, Task
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.prototypes import LinearProbe, SoftmaxPrototypes
-from dppl.prototypes._shared import unit_directions
+from dppl.methods import EmbeddingClassifier, LinearProbe, SoftmaxPrototypes
+from dppl.methods.fit_plan import Setting, Task
+from dppl.methods.model_file import Misfit
+from dppl.methods.parameters import LatticeParameter, parameters
+from dppl.methods.shared import unit_directions
 
 # How heads are fitted, and the parameters that a head takes.
 Head: TypeAlias = Literal["probe", "softmax"]

@@ -7,20 +7,20 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from dppl._types import Array, Float, Float32
+from dppl._utils.types import Array, Float, Float32
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import ReleasedSums, evidence_of
 from dppl.errors import ParameterError
-from dppl.estimators.parameters import Count, LatticeParameter, parameters
-from dppl.estimators.plan import Setting
-from dppl.kernel import Measure, Measurement, factors
+from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.terms import Caveat, Statistic, Term
-from dppl.kernel.queries import ClassSums
-from dppl.kernel.streams import CorrelatedClassSums, opened
-from dppl.kernel.streams import (
+from dppl.kernel.queries import ClassSums, factors
+from dppl.kernel.queries.correlated import CorrelatedClassSums, opened
+from dppl.kernel.queries.correlated import (
     recover as recover,
 )  # a stub names modules of its package only
-from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
+from dppl.methods.fit_plan import Setting
+from dppl.methods.parameters import Count, LatticeParameter, parameters
+from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]
 Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from dppl._optional import how_to_install
+from dppl._utils.optional import how_to_install
 from dppl.encoders.windows import PAGE
 
 

@@ -38,9 +38,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from dppl import _validate
-from dppl._fingerprint import Fingerprint as Fingerprint
-from dppl._types import Array, Float, Float32
+from dppl._utils import validate
+from dppl._utils.fingerprint import Fingerprint as Fingerprint
+from dppl._utils.types import Array, Float, Float32
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
 
@@ -189,7 +189,7 @@ class FixedShapeEncoder:
         trial: bool = True,
     ) -> None:
         if batch_rows is not None:
-            _validate.positive_integer(batch_rows=batch_rows)
+            validate.positive_integer(batch_rows=batch_rows)
         if adapter.only_rows and batch_rows not in (None, adapter.only_rows):
             raise ParameterError(
                 f"batch_rows must be {adapter.only_rows}, the one number that {uri} takes."

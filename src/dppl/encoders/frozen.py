@@ -17,8 +17,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from dppl._optional import optional
-from dppl._types import Array, Float32
+from dppl._utils.optional import optional
+from dppl._utils.types import Array, Float32
 from dppl.errors import MissingExtra, ParameterError
 
 

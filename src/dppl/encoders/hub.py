@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.errors import InputError
 
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dppl import _validate
-from dppl._optional import optional
-from dppl._types import Array, Float32
+from dppl._utils import validate
+from dppl._utils.optional import optional
+from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, tensors_digest
 from dppl.encoders.load import Source
@@ -46,10 +46,10 @@ class Preprocessing:
             one.name.lower()
             for one in optional("PIL.Image", "pillow", "images").Resampling
         ]
-        _validate.one_of(filters, interpolation=self.interpolation)
-        _validate.one_of(("center", "squash"), crop_mode=self.crop_mode)
-        _validate.positive_integer(size=self.size)
-        _validate.positive(crop_pct=self.crop_pct)
+        validate.one_of(filters, interpolation=self.interpolation)
+        validate.one_of(("center", "squash"), crop_mode=self.crop_mode)
+        validate.positive_integer(size=self.size)
+        validate.positive(crop_pct=self.crop_pct)
         if not self.crop_pct <= 1 or not len(self.mean) == len(self.std) == 3:
             raise ParameterError(
                 "crop_pct must be at most 1, and mean and std hold three numbers each."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
 from urllib.parse import parse_qsl, urlencode
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
@@ -113,7 +113,7 @@ def chosen_device(device: Device) -> Device:
     """Return the device that was named, or for "auto" what this machine's ``DPPL_DEVICE`` says."""
     if device == "auto":
         device = os.environ.get("DPPL_DEVICE", "auto")  # type: ignore[assignment]
-    _validate.one_of(get_args(Device), device=device)
+    validate.one_of(get_args(Device), device=device)
     return device
 
 
@@ -122,7 +122,7 @@ def load_adapter(
 ) -> Adapter:
     """Load the model of an encoder."""
     device = chosen_device(device)
-    _validate.one_of(get_args(Precision), precision=precision)
+    validate.one_of(get_args(Precision), precision=precision)
     source = parse(uri, _MODULES, _FORMS, "encoder")
     try:
         adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(
@@ -189,7 +189,7 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Sou
         names = {name: name for name in _NAMELESS} | {
             name: one.uri.partition(":")[0] for name, one in PRESETS.items()
         }
-        meant = _validate.closest(
+        meant = validate.closest(
             uri, [name for name, its_scheme in names.items() if its_scheme in schemes]
         )
         raise ParameterError(

@@ -33,9 +33,9 @@ from typing import Any
 
 import numpy as np
 
-from dppl import _validate
-from dppl._optional import optional
-from dppl._types import Array, Float32
+from dppl._utils import validate
+from dppl._utils.optional import optional
+from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
 from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
@@ -132,10 +132,10 @@ class _Model:
             self.options.pop("modality"),
             self.options.pop("pooling", "none"),
         )
-        _validate.one_of(("none", "cls", "mean"), pooling=self.pooling)
+        validate.one_of(("none", "cls", "mean"), pooling=self.pooling)
         outputs = [one.name for one in session.get_outputs()]
         self.output = self.options.pop("output", outputs[0])
-        _validate.one_of(outputs, output=self.output)
+        validate.one_of(outputs, output=self.output)
 
     def __call__(self, arrays: dict[str, Array]) -> Float32:
         if "pixel_values" in arrays:
@@ -233,7 +233,7 @@ def _tokenizer(
 ) -> tuple[Any, TextWindows]:
     name = options["tokenizer"]
     limit = options["max_tokens"]
-    _validate.positive_integer(max_tokens=limit)
+    validate.positive_integer(max_tokens=limit)
     library = optional("tokenizers", "tokenizers", "onnx").Tokenizer
     if isinstance(name, dict):
         tokenizer = library.from_str(json.dumps(name))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.encoders.frozen import load_torch
 from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.encoders.load import Source

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._types import Array, Float32
+from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.windows import PUBLIC, TextWindows, Tokens
 from dppl.errors import ParameterError

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
-from dppl._optional import optional
-from dppl._types import Float32
+from dppl._utils import validate
+from dppl._utils.optional import optional
+from dppl._utils.types import Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
 from dppl.encoders.hub import (
@@ -142,7 +142,7 @@ def _read(path: Path, default: Any = None) -> Any:
 def _modality(named: _Named) -> str:
     images = any((named.folder / name).is_file() for name in IMAGE_FILES)
     modality = named.source.options.get("modality", "image" if images else "text")
-    _validate.one_of(("image", "text"), modality=modality)
+    validate.one_of(("image", "text"), modality=modality)
     return modality
 
 
@@ -222,7 +222,7 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
             else "cls"
         )
         pooling = source.options.get("pooling", usual)
-        _validate.one_of(("cls", "mean"), pooling=pooling)
+        validate.one_of(("cls", "mean"), pooling=pooling)
 
         def call(model: Any, tensors: dict[str, Any]) -> Any:
             rows = pooled(

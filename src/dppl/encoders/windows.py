@@ -18,7 +18,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from dppl._types import Array
+from dppl._utils.types import Array
 from dppl.errors import ParameterError
 
 Tokens = dict[str, Array]

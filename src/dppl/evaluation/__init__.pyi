@@ -14,6 +14,4 @@ from .evaluation import Threshold as Threshold
 from .evaluation import Together as Together
 from .measuring import evaluate as evaluate
 from .measuring import public_threshold as public_threshold
-from .planning import EvaluationPlan as EvaluationPlan
-from .planning import plan_evaluation as plan_evaluation
 from .predicting import AlreadyPredicted as AlreadyPredicted

@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.base import charge, charged
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import Estimate, Written
 from dppl.evaluation.measuring import Known, estimate, guarantee_of, number, variance
 from dppl.evaluation.predicting import Predicts, predictor_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
-from dppl.kernel.outcomes import Disagreements, MostHits, Outcomes, Rivals, SignedHits
 from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.queries.outcomes import (
+    Disagreements,
+    MostHits,
+    Outcomes,
+    Rivals,
+    SignedHits,
+)
 from dppl.kernel.reading import as_labels, check_kind
+from dppl.methods.base import charge, charged
 from dppl.statement import words
 
 if TYPE_CHECKING:
@@ -176,7 +182,7 @@ def compare(
     >>> dppl.compare(table, table, (labels, wrong), labels, dppl.GaussianDP(1)).better
     'first'
     """
-    _validate.open_unit(confidence=confidence)
+    validate.open_unit(confidence=confidence)
     declared = {
         "signed": Measurement(SignedHits(), _SIGNED),
         "disagreements": Measurement(Disagreements(), _OTHERS),

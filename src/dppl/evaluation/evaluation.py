@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import ParameterError
 from dppl.evaluation import intervals
-from dppl.kernel.outcomes import CONFIDENCES
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.terms import Unit
+from dppl.kernel.queries.outcomes import CONFIDENCES
 from dppl.statement import words
 
 FORMAT = 2
@@ -201,7 +201,7 @@ def abstention(
     confidence: float,
 ) -> Abstention:
     """Choose by noisy numbers of right and wrong answers in each range of `CONFIDENCES`."""
-    _validate.open_unit(max_error=max_error, confidence=confidence)
+    validate.open_unit(max_error=max_error, confidence=confidence)
     h = np.asarray(right, np.float64)
     m = np.asarray(wrong, np.float64)
     v = noise_std**2

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl._types import Flags, Float
-from dppl.kernel.outcomes import TEMPERATURES
+from dppl._utils.types import Flags, Float
+from dppl.kernel.queries.outcomes import TEMPERATURES
 
 Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
 

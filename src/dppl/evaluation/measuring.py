@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from dppl import _validate
-from dppl._types import Flags, Float
+from dppl._utils import validate
+from dppl._utils.types import Flags, Float
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.base import charge, charged
-from dppl.estimators.plan import of_persons
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import (
     Abstention,
@@ -39,7 +37,6 @@ from dppl.evaluation.predicting import (
     predictor_of,
     several_labels,
 )
-from dppl.kernel import outcomes
 from dppl.kernel.measure import (
     Calibrated,
     Measure,
@@ -47,21 +44,23 @@ from dppl.kernel.measure import (
     calibrated,
     fit_for_release,
 )
-from dppl.kernel.outcomes import (
-    CONFIDENCES,
-    SCORE_EDGES,
-    Guesses,
-    Outcomes,
-    SeveralOutcomes,
-)
 from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength
 from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, Charge
 from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term, Unit
-from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.queries import ADD_REMOVE, outcomes
+from dppl.kernel.queries.outcomes import (
+    CONFIDENCES,
+    SCORE_EDGES,
+    Guesses,
+    Outcomes,
+    SeveralOutcomes,
+)
 from dppl.kernel.reading import are_known, refuse_unusable_records
+from dppl.methods.base import charge, charged
+from dppl.methods.fit_plan import of_persons
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -234,7 +233,7 @@ def evaluate(
     **Privacy.** Unit: one record, or one person with all records (`groups`). Relation:
     add or remove one. Released: the evaluation, computed from noisy tables of outcomes.
     Sensitivity: 1 record in L2 for each table, and √(2·`max_labels`) records for the
-    table of labels (`dppl.kernel.outcomes`). Public inputs: the model, its classes, all
+    table of labels (`dppl.kernel.queries.outcomes`). Public inputs: the model, its classes, all
     parameters. Not covered: choices made from the numbers, and what the model tells of
     its training records.
 
@@ -251,9 +250,9 @@ def evaluate(
     check_strength(budget, stacklevel=2)
     predictor = predictor_of(model, X)
     n_classes = len(predictor.classes)
-    _validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)
-    _validate.open_unit(confidence=confidence)
-    _validate.positive_integer(top_k=top_k)
+    validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)
+    validate.open_unit(confidence=confidence)
+    validate.positive_integer(top_k=top_k)
     k = top_k if predictor.probabilities and n_classes > top_k else None
     several = predictor.several
     declared = measurements(
@@ -420,7 +419,7 @@ def measurements(
     if parts is None:
         parts = usual_parts(n_classes, probabilities=probabilities)
     for part in parts:
-        _validate.one_of(PARTS, parts=part)
+        validate.one_of(PARTS, parts=part)
     if not probabilities and (
         without := set(parts) & {"calibration", "reliability", "curve"}
     ):

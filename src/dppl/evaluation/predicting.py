@@ -26,16 +26,15 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dppl import _validate
-from dppl._metadata import depends_on_company
-from dppl._types import Array, Flags, Float, Float32
+from dppl._utils import validate
+from dppl._utils.metadata import depends_on_company
+from dppl._utils.types import Array, Flags, Float, Float32
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, PrivateSearch
 from dppl.kernel.lattice import RowSource, iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
-from dppl.kernel.outcomes import Guesses
 from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy.terms import Assumption, Term
+from dppl.kernel.queries.outcomes import Guesses
 from dppl.kernel.reading import (
     SeveralLabels,
     as_labels,
@@ -45,6 +44,7 @@ from dppl.kernel.reading import (
     public_classes,
 )
 from dppl.kernel.records import Parted
+from dppl.methods import EmbeddingClassifier, PrivateSearch
 from dppl.training.classifier import PrivateClassifier
 from dppl.training.items import check_items, embed_items
 
@@ -121,7 +121,7 @@ class AlreadyPredicted:
 
     def __post_init__(self) -> None:
         if self.max_labels is not None:
-            _validate.positive_integer(max_labels=self.max_labels)
+            validate.positive_integer(max_labels=self.max_labels)
 
     @property
     def several_labels(self) -> bool:

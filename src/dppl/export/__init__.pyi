@@ -1,5 +1,5 @@
-from .files import TARGETS as TARGETS
-from .files import save as save
-from .files import to_hub as to_hub
 from .onnx import to_onnx as to_onnx
 from .torch import to_torch as to_torch
+from .write import TARGETS as TARGETS
+from .write import save as save
+from .write import to_hub as to_hub

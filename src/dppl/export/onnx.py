@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dppl._fingerprint import Fingerprint
-from dppl._optional import optional
+from dppl._utils.fingerprint import Fingerprint
+from dppl._utils.optional import optional
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.frozen import FrozenModel
@@ -21,8 +21,8 @@ from dppl.encoders.onnx import output_of
 from dppl.encoders.tokens import TextAdapter
 from dppl.encoders.windows import PUBLIC
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
+from dppl.methods import EmbeddingClassifier
 
 # Of the graphs that start from rows, and the least to which an encoder's graph is
 # raised: sums take axes as inputs.

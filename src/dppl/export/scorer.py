@@ -19,15 +19,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from dppl._types import Array, Float
+from dppl._utils.types import Array, Float
 from dppl._version import __version__
 from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
 from dppl.errors import InputError
-from dppl.estimators import EmbeddingClassifier, PrivateSearch
-from dppl.estimators.as_scikit import check_fitted
 from dppl.kernel.lattice.lattice import rotate
-from dppl.prototypes._shared import unit_directions
+from dppl.methods import EmbeddingClassifier, PrivateSearch
+from dppl.methods.as_scikit import check_fitted
+from dppl.methods.shared import unit_directions
 from dppl.training import PrivateClassifier
 
 Combine: TypeAlias = Literal["logaddexp", "maximum"]

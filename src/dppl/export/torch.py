@@ -5,8 +5,8 @@ import json
 from functools import cache
 from typing import Any
 
-from dppl._optional import optional
-from dppl._types import Float
+from dppl._utils.optional import optional
+from dppl._utils.types import Float
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 
 # The entry of a .pt2 file that holds what is said of the model.

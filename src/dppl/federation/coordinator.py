@@ -21,12 +21,11 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
-from dppl._metadata import ENCODER, NOT_COVERED
+from dppl._utils import validate
+from dppl._utils.metadata import ENCODER, NOT_COVERED
 from dppl.errors import EngineError, ParameterError
-from dppl.estimators.plan import Plan, of_holders
 from dppl.federation.journal import Journal
-from dppl.federation.plan import (
+from dppl.federation.protocol import (
     Message,
     Refusal,
     answer_to,
@@ -41,6 +40,7 @@ from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.reading import SeveralLabels
+from dppl.methods.fit_plan import Plan, of_holders
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
@@ -122,8 +122,8 @@ class Federation:
         missing: Missing = "stop",
         tries: int = 3,
     ) -> None:
-        _validate.one_of(("stop", "continue"), missing=missing)
-        _validate.positive_integer(tries=tries)
+        validate.one_of(("stop", "continue"), missing=missing)
+        validate.positive_integer(tries=tries)
         self.names = tuple(transport.names)
         if not self.names or len(set(self.names)) < len(self.names):
             raise ParameterError(
@@ -154,7 +154,7 @@ class Federation:
                 )
         for name, one in self.described.items():
             for fact in ("at_most", "n_features"):
-                _validate.positive_integer(**{f"{fact} of {name}": one.get(fact)})
+                validate.positive_integer(**{f"{fact} of {name}": one.get(fact)})
             if one.get("unit") not in ("record", "person") or not isinstance(
                 one.get("encoder"), str | None
             ):

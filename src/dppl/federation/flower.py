@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.errors import EngineError, InputError
 
 # Pauses between two looks for a message: short during a fit, whose asks follow each

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dppl._files import lasting_folder, remove_parts, write_atomically
+from dppl._utils.files import lasting_folder, remove_parts, write_atomically
 from dppl.errors import InputError
 
 
 class Journal:
     """What one plan left behind: named files, and answers by their numbers; without a folder nothing is kept.
 
-    A file is complete or not there, whenever the process is killed (`dppl._files`).
+    A file is complete or not there, whenever the process is killed (`dppl._utils.files`).
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.parameters import same_value
-from dppl.estimators.plan import of_holders
-from dppl.prototypes import MeanPrototypes, SoftmaxPrototypes
+from dppl.methods import EmbeddingClassifier, MeanPrototypes, SoftmaxPrototypes, load
+from dppl.methods.fit_plan import of_holders
+from dppl.methods.parameters import same_value
 
 
 def merge(

@@ -7,10 +7,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.federation.flower import Superlink, public_key, serve
-from dppl.federation.holder import Holder
+from dppl.federation.party import Holder
 from dppl.io import read_classes, read_ids, read_table
 from dppl.kernel.privacy import ApproxDP, GaussianDP, Ledger
 from dppl.kernel.reading import SeveralLabels
@@ -129,7 +129,7 @@ def read(path: Path, kind: type[Kind]) -> Kind:
         raise InputError(f"{path} is no TOML: {error}.") from None
     known = {one.name: one for one in fields(kind) if "hidden" not in one.metadata}  # type: ignore[arg-type]
     for name in given.keys() - known.keys():
-        meant = _validate.closest(name, known)
+        meant = validate.closest(name, known)
         raise ParameterError(
             f"of {path} is unknown." + (f" Is {meant} meant?" if meant else ""),
             parameter=name,

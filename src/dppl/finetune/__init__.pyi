@@ -1,4 +1,5 @@
 from .layers import to_group_norm as to_group_norm
-from .selection import select_weights as select_weights
 from .sparse import SparseFinetuner as SparseFinetuner
 from .trainer import Recipe as Recipe
+from .weights import select_weights as select_weights
+from .worth import is_worth_training as is_worth_training

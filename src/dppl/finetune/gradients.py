@@ -21,12 +21,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
-from dppl.finetune.model_file import statistic_of
-from dppl.finetune.selection import Selection, is_convolution, set_weights, sizes_of
+from dppl.finetune.network_file import statistic_of
+from dppl.finetune.weights import Selection, is_convolution, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
@@ -36,7 +36,7 @@ from dppl.kernel.persons import are_missing, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget, GaussianDP
 from dppl.kernel.privacy.accounting import root_below
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, shaped
+from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.plan import seed_of
-from dppl.finetune.selection import Selection
+from dppl.finetune.weights import Selection
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import Cost, split, total_mu
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
+from dppl.methods.fit_plan import seed_of
 
 # Percent of mu² for the first head, the training and the last head.
 SHARES = (10, 50, 40)
@@ -27,7 +27,7 @@ def default_heads(
     random_state: int | None = None,
 ) -> list[Any]:
     """Return the two models that are fitted on features, each with its share of the budget."""
-    from dppl.prototypes import (
+    from dppl.methods import (
         SoftmaxPrototypes,
     )  # here, because a page of a model needs no scikit-learn
 

@@ -4,10 +4,10 @@ from collections import defaultdict
 from copy import deepcopy
 from typing import Any
 
-from dppl import _validate
-from dppl._optional import optional
+from dppl._utils import validate
+from dppl._utils.optional import optional
 from dppl.errors import ParameterError
-from dppl.finetune.selection import Selection, check_module
+from dppl.finetune.weights import Selection, check_module
 
 
 def refuse(module: Any, selection: Selection) -> None:
@@ -73,7 +73,7 @@ def to_group_norm(module: Any, groups: int = 32) -> Any:
         If `module` is no module of torch, or `groups` not an integer of at least 1.
     """
     check_module(module)
-    _validate.positive_integer(groups=groups)
+    validate.positive_integer(groups=groups)
     return _converted(optional("torch", "torch", "torch"), deepcopy(module), groups)
 
 

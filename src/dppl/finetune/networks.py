@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._fingerprint import Fingerprint
-from dppl._optional import optional
+from dppl._utils.fingerprint import Fingerprint
+from dppl._utils.optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.fixed import check_batch
 from dppl.encoders.frozen import device_of, tensors_digest
 from dppl.encoders.images import Preprocessing
 from dppl.encoders.load import Device, chosen_device, parse, without_folders
 from dppl.errors import ParameterError
-from dppl.finetune.selection import head_of
+from dppl.finetune.weights import head_of
 
 
 @dataclass(slots=True, eq=False)

@@ -16,15 +16,11 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dppl import _validate
-from dppl._files import Output
-from dppl._optional import optional
+from dppl._utils import validate
+from dppl._utils.files import Output
+from dppl._utils.optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.estimators.base import forget
-from dppl.estimators.parameters import Probability, check_values, parameters
-from dppl.estimators.plan import of_persons
-from dppl.estimators.released import PaidBy, Reported
-from dppl.finetune import model_file
+from dppl.finetune import network_file
 from dppl.finetune.gradients import (
     RADIUS,
     PrivateRecords,
@@ -34,7 +30,8 @@ from dppl.finetune.gradients import (
 )
 from dppl.finetune.heads import SHARES, default_heads, make_default, with_center
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.selection import (
+from dppl.finetune.trainer import Recipe, Training
+from dppl.finetune.weights import (
     PARTS,
     Part,
     Selection,
@@ -45,14 +42,17 @@ from dppl.finetune.selection import (
     set_weights,
     sizes_of,
 )
-from dppl.finetune.trainer import Recipe, Training
+from dppl.finetune.worth import is_worth_training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import UnknownLabels
-from dppl.planning import is_worth_training
+from dppl.methods.base import forget
+from dppl.methods.fit_plan import of_persons
+from dppl.methods.parameters import Probability, check_values, parameters
+from dppl.methods.released import PaidBy, Reported
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -211,7 +211,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         Between two fits of the default method, 48 steps train all of a convolutional
         network but its filters' means and deviations, and head and normalisation layers
         of others; or the head alone, if classes have few records for the budget
-        (`dppl.planning.is_worth_training`).
+        (`dppl.finetune.is_worth_training`).
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         """
         budget = checked_budget(budget)
         classes = reading.public_classes(classes)
-        _validate.positive(n_records=n_records)
+        validate.positive(n_records=n_records)
         rate = 1.0 if usual_rate(budget, ledger) == 1 else _RECOMMENDED_RATE
         # The rates are for sums whose noise is below a hundredth of the batch, and fall
         # with it.
@@ -426,7 +426,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
                 if isinstance(network, Network)
                 else load_network(network, device="cpu")
             )
-            if model_file.module_digest(network.module) != model_file.module_digest(
+            if network_file.module_digest(network.module) != network_file.module_digest(
                 self.module
             ):
                 raise InputError(
@@ -443,7 +443,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
                 "must name parts of the module for a file; save module_.",
                 parameter="train",
             )
-        return model_file.to_bytes(self)
+        return network_file.to_bytes(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], module: Any) -> Self:
@@ -460,9 +460,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
         ModelFileError, InputError
             If the file is damaged or something else, or the module is another.
         """
-        fields, guarantee, values = model_file.read(path)
+        fields, guarantee, values = network_file.read(path)
         check_module(module)
-        if fields["module"] != model_file.module_digest(module):
+        if fields["module"] != network_file.module_digest(module):
             raise InputError(
                 f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the "
                 "module with the weights that it had before the fit."

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _tensorfile, _validate
-from dppl._optional import optional
+from dppl._utils import tensorfile, validate
+from dppl._utils.optional import optional
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.finetune.files import Checkpoint, State
+from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.heads import releases_of, set_head, with_center
 from dppl.finetune.layers import refuse
-from dppl.finetune.model_file import module_digest, n_steps
-from dppl.finetune.selection import (
+from dppl.finetune.network_file import module_digest, n_steps
+from dppl.finetune.weights import (
     Selection,
     keep_filters,
     set_weights,
@@ -135,17 +135,17 @@ class Recipe:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        _validate.positive(
+        validate.positive(
             epochs=self.epochs, batch_size=self.batch_size, clip=self.clip
         )
-        _validate.positive(
+        validate.positive(
             head_learning_rate=self.head_learning_rate, learning_rate=self.learning_rate
         )
         if self.momentum != 0:
-            _validate.open_unit(momentum=self.momentum)
-        _validate.not_negative(warmup_epochs=self.warmup_epochs)
-        _validate.positive_integer(block=self.block)
-        _validate.one_of(get_args(Precision), precision=self.precision)
+            validate.open_unit(momentum=self.momentum)
+        validate.not_negative(warmup_epochs=self.warmup_epochs)
+        validate.positive_integer(block=self.block)
+        validate.one_of(get_args(Precision), precision=self.precision)
         for name in ("default_head", "keep_filters"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ParameterError(
@@ -302,7 +302,7 @@ class Training:
             "data set in a ledger": None if ledger is None else ledger.dataset,
             "partition": partition,
         }
-        file = Checkpoint(checkpoint, json.loads(_tensorfile.as_json(identity)))
+        file = Checkpoint(checkpoint, json.loads(tensorfile.as_json(identity)))
         with file.held():
             values = weights_of(self.module, self.kept)
             state = file.read(values.size, self.steps + len(self.heads))
@@ -316,7 +316,7 @@ class Training:
                     partition=partition,
                     stepwise=True,
                 )
-            from dppl.estimators.base import (
+            from dppl.methods.base import (
                 charged,
             )  # here, because reading a model file needs no scikit-learn
 

@@ -18,8 +18,8 @@ from threading import Lock
 
 import numpy as np
 
-from dppl._files import locked
-from dppl._types import Float32
+from dppl._utils.files import locked
+from dppl._utils.types import Float32
 from dppl.errors import DpplError, InputError
 
 _KEY = 32  # bytes of a SHA-256

@@ -21,14 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dppl import _validate
-from dppl._files import atomic_file
+from dppl._utils import validate
+from dppl._utils.files import atomic_file
 from dppl.errors import InputError, ParameterError
-from dppl.io._places import open_place
-from dppl.io.cells import place_of, read_sheet, select
-from dppl.io.fragments import open_npz
-from dppl.io.labels import listed
-from dppl.io.lines import (
+from dppl.io.records.labels import listed
+from dppl.io.records.lines import (
     Form,
     person_in,
     read_header,
@@ -36,10 +33,13 @@ from dppl.io.lines import (
     written_lines,
     written_rows,
 )
-from dppl.io.parquet import check_column, decode_ids, stream, with_keys
-from dppl.io.records import BadRecord
-from dppl.io.sources import KINDS, recognised
-from dppl.io.tables import files_of_one_form
+from dppl.io.records.record import BadRecord
+from dppl.io.records.sheets import place_of, read_sheet, select
+from dppl.io.records.sources import KINDS, recognised
+from dppl.io.tables.fragments import open_npz
+from dppl.io.tables.parquet import check_column, decode_ids, stream, with_keys
+from dppl.io.tables.places import open_place
+from dppl.io.tables.read import files_of_one_form
 from dppl.kernel.persons import (
     CAST,
     ID_KINDS,
@@ -134,7 +134,7 @@ def held_out(
 
 def _coin(share: float, key: str | bytes | None) -> Coin:
     """Return the function that says of an id whether it is held out; without an id, of the next record."""
-    _validate.share(share=share)
+    validate.share(share=share)
     if key is not None and not (isinstance(key, str | bytes) and key.strip()):
         raise ParameterError(
             "must be a text or bytes that are not empty.", parameter="key"
@@ -221,7 +221,7 @@ def split_file(
             parameter="key",
         )
     coin = _coin(share, key)
-    _validate.one_of(KINDS, kind=kind)
+    validate.one_of(KINDS, kind=kind)
     if sql is None and not source.exists():
         raise FileNotFoundError(f"there is no file or folder {source}.")
     suffix = suffix_of(source)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NoReturn
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.kernel.queries import Query, answered
+from dppl.kernel.queries.base import Query, answered
+from dppl.kernel.queries.outcomes import Outcomes, Rivals, SeveralOutcomes
 from dppl.kernel.records import NoisyRecords, Records, SpreadRecords
 
 
@@ -39,8 +39,8 @@ class Measurement:
     statistic: Term[Statistic] | None = None
 
     def __post_init__(self) -> None:
-        _validate.positive_integer(times=self.times)
-        _validate.positive(percent=self.percent)
+        validate.positive_integer(times=self.times)
+        validate.positive(percent=self.percent)
         if self.times > 1 and not self.query.repeats:
             raise ParameterError(
                 f"must be 1 for {type(self.query).__name__}; got {self.times}.",

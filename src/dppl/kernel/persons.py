@@ -23,7 +23,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
@@ -52,7 +52,7 @@ def ids_of_fit(
 ) -> NDArray[Any] | None:
     """Return the `checked_ids` of a fit, if it has any; `max_classes` is for these only."""
     if max_classes is not None:
-        _validate.positive_integer(max_classes_per_person=max_classes)
+        validate.positive_integer(max_classes_per_person=max_classes)
         if groups is None:
             name = "max_classes_per_person"
             raise ParameterError(

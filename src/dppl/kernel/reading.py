@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.kernel.lattice import RowSource, TensorRows, usable_rows
 from dppl.kernel.lattice.stream import RowTable, as_numpy, is_tensor
@@ -317,7 +317,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     names no text. Among Python objects a text names the integer that it writes, since
     files of texts have no integers.
     """
-    _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
+    validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     check_kind(y, classes)
     position = _positions(classes)
     key = _key_of(classes)
@@ -523,7 +523,7 @@ def read_labels(
         return codes_of_records(
             rows, y, classes, unknown_labels, adjacency, allowed
         ), None
-    _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
+    validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     usable = usable_rows(rows)
     sets = np.zeros((len(y), len(classes)), bool)
     sets[usable], known = several.read(y[usable], classes)

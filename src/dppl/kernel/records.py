@@ -127,7 +127,7 @@ class HeldRecords:
     )
     stream: Any = field(
         default=None, repr=False
-    )  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
+    )  # what a stream keeps of earlier tasks (`dppl.kernel.queries.correlated`)
     # Shape (n, n_classes); the labels of each record, where it may have several. All
     # that count have the code 0 then.
     label_sets: NDArray[np.bool_] | None = None

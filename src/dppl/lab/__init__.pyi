@@ -5,8 +5,6 @@ from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
 from .core_means import FriendlyCoreMeans as FriendlyCoreMeans
 from .film import FilmEnsemble as FilmEnsemble
 from .global_adapt import GlobalAdapt as GlobalAdapt
-from .heads import FullDataContinual as FullDataContinual
-from .heads import NaiveContinual as NaiveContinual
 from .longtail import long_tailed as long_tailed
 from .longtail import long_tailed_sizes as long_tailed_sizes
 from .moments import FeatureCovariance as FeatureCovariance
@@ -14,5 +12,7 @@ from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
 from .shares import SharedNoise as SharedNoise
+from .stream_probe import FullDataContinual as FullDataContinual
+from .stream_probe import NaiveContinual as NaiveContinual
 from .voting import PrivateNeighbours as PrivateNeighbours
 from .voting import TeacherEnsemble as TeacherEnsemble

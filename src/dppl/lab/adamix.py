@@ -6,15 +6,15 @@ from typing import Literal
 import numpy as np
 from scipy.special import softmax
 
-from dppl._progress import steps
-from dppl._types import Float
+from dppl._utils.progress import steps
+from dppl._utils.types import Float
 from dppl.errors import InputError
-from dppl.estimators.parameters import ClosedUnit, Count, parameters
-from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.reading import Codes
-from dppl.prototypes._softmax import ExampleClassifier, measured_size
-from dppl.prototypes.probe import GradientClassifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.linear import ExampleClassifier, measured_size
+from dppl.methods.parameters import ClosedUnit, Count, parameters
+from dppl.methods.probe import GradientClassifier
 
 # Examples that are fitted must not take the clipping norm to zero, where only rounding
 # would be left of residuals.

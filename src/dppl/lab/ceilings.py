@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dppl._types import Array, Float
+from dppl._utils.types import Array, Float
 from dppl.errors import InputError
 
 

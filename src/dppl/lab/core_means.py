@@ -4,14 +4,14 @@ from dataclasses import field
 
 import numpy as np
 
-from dppl._types import Float, Float32
+from dppl._utils.types import Float, Float32
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.parameters import LatticeParameter, Positive, parameters
-from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.lab.friendly import FriendlyMeans
-from dppl.prototypes._shared import cosine_sharpness, unit_directions
+from dppl.methods import EmbeddingClassifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.parameters import LatticeParameter, Positive, parameters
+from dppl.methods.shared import cosine_sharpness, unit_directions
 
 # No two rows of norm 1 lie further apart.
 _FURTHEST = 2.0

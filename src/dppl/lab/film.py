@@ -12,24 +12,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from dppl._optional import optional
-from dppl._types import Float, Float32
+from dppl._utils.optional import optional
+from dppl._utils.types import Float, Float32
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
-from dppl.estimators.base import forget
-from dppl.estimators.parameters import check_values, parameters, same_value
-from dppl.estimators.plan import of_persons, seed_of
-from dppl.finetune import model_file
+from dppl.finetune import network_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
-from dppl.finetune.selection import head_of, weights_of
 from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
+from dppl.finetune.weights import head_of, weights_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
+from dppl.methods.base import forget
+from dppl.methods.fit_plan import of_persons, seed_of
+from dppl.methods.parameters import check_values, parameters, same_value
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -236,7 +236,7 @@ class FilmEnsemble(NetworkClassifier):
                 parameter="tasks",
             )
         public: dict[str, Any] = self.get_params(deep=False) | {
-            "module": model_file.module_digest(self.module)
+            "module": network_file.module_digest(self.module)
         }
         public |= {
             "shape": records.shape,

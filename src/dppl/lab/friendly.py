@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._types import Float
+from dppl._utils.types import Float
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import Int8
@@ -19,7 +19,7 @@ from dppl.kernel.privacy import ApproxDP, Budget, GaussianDP, Release
 from dppl.kernel.privacy.accounting import root_above
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
-from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, RowQuery
+from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, RowQuery
 from dppl.kernel.records import HeldRecords
 
 Int64 = NDArray[np.int64]

@@ -7,15 +7,15 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 
-from dppl import _validate
-from dppl._progress import steps
-from dppl.estimators.parameters import Positive, parameters
-from dppl.estimators.plan import Setting
+from dppl._utils import validate
+from dppl._utils.progress import steps
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
-from dppl.prototypes._softmax import SIZE_PERCENT, measured_size
-from dppl.prototypes.probe import GradientClassifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.linear import SIZE_PERCENT, measured_size
+from dppl.methods.parameters import Positive, parameters
+from dppl.methods.probe import GradientClassifier
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound
 # rises or falls.
@@ -24,7 +24,7 @@ _LONGER_PERCENT = 1
 # make outliers of all records.
 _BOUNDS = 1e-3, math.sqrt(2)
 _WITHIN = partial(
-    _validate.numbers,
+    validate.numbers,
     "lie between 0.001 and sqrt(2)",
     lambda bound: _BOUNDS[0] <= bound <= _BOUNDS[1],
 )

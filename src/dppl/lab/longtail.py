@@ -5,9 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
-from dppl.io.labels import as_labels
+from dppl.io.records.labels import as_labels
 
 
 def long_tailed_sizes(
@@ -35,8 +35,8 @@ def long_tailed_sizes(
     >>> long_tailed_sizes(500, 5, 10).tolist()
     [500, 281, 158, 89, 50]
     """
-    _validate.positive_integer(n_max=n_max, n_classes=n_classes)
-    _validate.positive(imbalance_ratio=imbalance_ratio)
+    validate.positive_integer(n_max=n_max, n_classes=n_classes)
+    validate.positive(imbalance_ratio=imbalance_ratio)
     if imbalance_ratio < 1:
         raise ParameterError(
             f"must be at least 1; got {imbalance_ratio!r}.", parameter="imbalance_ratio"

@@ -12,17 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dppl._progress import steps
-from dppl._types import Array, Float
-from dppl.estimators import Classifier
-from dppl.estimators.parameters import (
-    Count,
-    LatticeParameter,
-    Positive,
-    Share,
-    parameters,
-)
-from dppl.estimators.plan import Setting
+from dppl._utils.progress import steps
+from dppl._utils.types import Array, Float
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.stream import in_order
 from dppl.kernel.queries import (
@@ -32,7 +23,16 @@ from dppl.kernel.queries import (
     SoftmaxCurvatures,
     SoftmaxGradients,
 )
-from dppl.prototypes._shared import SHARPNESS
+from dppl.methods import Classifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.parameters import (
+    Count,
+    LatticeParameter,
+    Positive,
+    Share,
+    parameters,
+)
+from dppl.methods.shared import SHARPNESS
 
 
 @parameters

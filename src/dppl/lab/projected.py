@@ -7,19 +7,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._progress import steps
-from dppl._types import Array, Float, Float32
+from dppl._utils.progress import steps
+from dppl._utils.types import Array, Float, Float32
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import Misfit
-from dppl.estimators.parameters import Count, Share, parameters
-from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
-from dppl.lab.queries import (
+from dppl.lab.projection_queries import (
     IntegerProjection,
     Projected,
     ProjectedRows,
@@ -27,9 +22,14 @@ from dppl.lab.queries import (
     check_size,
     softmax_gradient,
 )
-from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
-from dppl.prototypes.mean import MeanPrototypes
-from dppl.prototypes.public import PublicPrototypes
+from dppl.methods import EmbeddingClassifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.mean import MeanPrototypes
+from dppl.methods.model_file import Misfit
+from dppl.methods.parameters import Count, Share, parameters
+from dppl.methods.public import PublicPrototypes
+from dppl.methods.public_data import PublicValues
+from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
 Head: TypeAlias = Literal["mean", "public"]
 _HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import ParameterError
 
 
@@ -71,7 +71,7 @@ class SharedNoise:
     n_absent: int = 0
 
     def __post_init__(self) -> None:
-        _validate.positive(noise_std=self.noise_std)
+        validate.positive(noise_std=self.noise_std)
         if not 2 <= self.n_holders - self.n_absent <= self.n_holders <= 1000:
             raise ParameterError(
                 "must leave two institutions or more, of at most 1000.",

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl._types import Float
+from dppl._utils.types import Float
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian
 from dppl.kernel.privacy import Budget
-from dppl.kernel.queries import ADD_REMOVE, RowQuery
+from dppl.kernel.queries.base import ADD_REMOVE, RowQuery
 from dppl.kernel.records import HeldRecords
 
 Int64 = NDArray[np.int64]

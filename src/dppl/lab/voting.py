@@ -4,21 +4,21 @@ from typing import Any
 
 import numpy as np
 
-from dppl._progress import steps
-from dppl._types import Float
+from dppl._utils.progress import steps
+from dppl._utils.types import Float
 from dppl.errors import InputError
-from dppl.estimators import Classifier
-from dppl.estimators.parameters import (
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import iter_blocks
+from dppl.lab.votes import NeighbourVotes, TeacherVotes, winners
+from dppl.methods import Classifier
+from dppl.methods.fit_plan import Setting
+from dppl.methods.linear import ExampleClassifier
+from dppl.methods.parameters import (
     Count,
     LatticeParameter,
     Probability,
     parameters,
 )
-from dppl.estimators.plan import Setting
-from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice import iter_blocks
-from dppl.lab.votes import NeighbourVotes, TeacherVotes, winners
-from dppl.prototypes._softmax import ExampleClassifier
 
 
 @parameters

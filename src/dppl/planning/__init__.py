@@ -1,11 +1,5 @@
-"""What a budget buys, from public numbers alone."""
+"""What a budget buys, from public numbers alone: of accuracy, and of certainty about it."""
 
-from dppl.planning.plan import (
-    BudgetPlan,
-    ClassExpectation,
-    Gain,
-    is_worth_training,
-    plan_budget,
-)
+import lazy_loader as lazy
 
-__all__ = ["BudgetPlan", "ClassExpectation", "Gain", "is_worth_training", "plan_budget"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -21,7 +21,7 @@ from fastapi.security import HTTPBearer
 
 from dppl._version import __version__
 from dppl.errors import ParameterError
-from dppl.io.decoding import quiet
+from dppl.io.records.decoding import quiet
 from dppl.serve.batches import Batches
 from dppl.serve.guard import EXPECTED, Guard, problem
 from dppl.serve.models import Served

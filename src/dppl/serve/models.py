@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
 from dppl.errors import DpplError, ParameterError
-from dppl.estimators import load
-from dppl.estimators.released import ALWAYS, Least
-from dppl.finetune.model_file import is_finetuned
-from dppl.finetune.workflow import Finetuned
-from dppl.io.decoding import TooManyPixels, decode
-from dppl.io.records import BadRecord
+from dppl.finetune.network_file import is_finetuned
+from dppl.finetune.tune import Finetuned
+from dppl.io.records.decoding import TooManyPixels, decode
+from dppl.io.records.record import BadRecord
+from dppl.methods import load
+from dppl.methods.released import ALWAYS, Least
 from dppl.serve.requests import (
     ModelAnswer,
     Prediction,

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dppl import _validate
-from dppl._optional import optional
+from dppl._utils import validate
+from dppl._utils.optional import optional
 from dppl.errors import InputError, ParameterError
-from dppl.io.decoding import MOST_PIXELS
+from dppl.io.records.decoding import MOST_PIXELS
 
 if TYPE_CHECKING:
     from dppl.serve.models import Served
@@ -45,8 +45,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("body_bytes", "items", "pixels", "requests"):
-            _validate.positive_integer(**{name: getattr(self, name)})
-        _validate.positive(seconds=self.seconds)
+            validate.positive_integer(**{name: getattr(self, name)})
+        validate.positive(seconds=self.seconds)
         if self.pixels > MOST_PIXELS:
             raise ParameterError(
                 f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels"

@@ -35,8 +35,8 @@ def model_card(
     Parameters
     ----------
     description : dict
-        What `dppl.estimators.model_file.describe` returns, or
-        `dppl.finetune.model_file.describe`.
+        What `dppl.methods.model_file.describe` returns, or
+        `dppl.finetune.network_file.describe`.
     sha256 : str, default=None
         Hash of the model file.
     license : str, default="unknown"

@@ -10,20 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dppl._fingerprint import Fingerprint, in_short
+from dppl._utils.fingerprint import Fingerprint, in_short
 from dppl.encoders.catalogue import PRESETS, READS
 from dppl.encoders.windows import said
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.model_file import describe as describe_model
-from dppl.estimators.public_data import ExamplesKept
-from dppl.estimators.registry import BY_METHOD, BY_NAME
-from dppl.estimators.released import Reported
 from dppl.evaluation import Estimate, Evaluation
-from dppl.finetune.model_file import describe as describe_finetuned
-from dppl.finetune.model_file import is_finetuned
+from dppl.finetune.network_file import describe as describe_finetuned
+from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import Charge
+from dppl.methods.model_file import describe as describe_model
+from dppl.methods.public_data import ExamplesKept
+from dppl.methods.registry import BY_METHOD, BY_NAME
+from dppl.methods.released import Reported
 from dppl.metrics import minority_classes
 from dppl.statement import words
 

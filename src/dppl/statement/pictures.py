@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.io import Source
-from dppl.io.decoding import decode, quiet
-from dppl.io.records import BadRecord
+from dppl.io.records.decoding import decode, quiet
+from dppl.io.records.record import BadRecord
 
 # Pixels of an image's longer side, letters of a text, and bytes of all items, so that a
 # page stays small.

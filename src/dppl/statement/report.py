@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.released import Reported
 from dppl.evaluation import Evaluation
 from dppl.io import Source, open_source
-from dppl.io.sources import holds_embeddings
+from dppl.io.records.sources import holds_embeddings
+from dppl.methods.released import Reported
 from dppl.statement.data import (
     FORMAT,
     account_of,

@@ -11,21 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dppl import _validate
-from dppl._fingerprint import Fingerprint
-from dppl._types import Array
+from dppl._utils import validate
+from dppl._utils.fingerprint import Fingerprint
+from dppl._utils.types import Array
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.as_scikit import check_fitted
-from dppl.estimators.base import forget
-from dppl.estimators.parameters import parameters
-from dppl.estimators.public_data import PublicData, refuse_private_as_public
-from dppl.estimators.registry import Method, estimator_of
-from dppl.estimators.released import ReleasedClassifier, refuse_unusable
 from dppl.io import EmbeddingTable
-from dppl.io.pipeline import embed_windows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import checked_budget
@@ -37,8 +29,16 @@ from dppl.kernel.reading import (
     check_kind,
     public_classes,
 )
-from dppl.training import workflow
+from dppl.methods import EmbeddingClassifier, load
+from dppl.methods.as_scikit import check_fitted
+from dppl.methods.base import forget
+from dppl.methods.parameters import parameters
+from dppl.methods.public_data import PublicData, refuse_private_as_public
+from dppl.methods.registry import Method, estimator_of
+from dppl.methods.released import ReleasedClassifier, refuse_unusable
+from dppl.training import pipeline
 from dppl.training.descriptions import described, embed_examples, names_by_default
+from dppl.training.embedding import embed_windows
 from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class PrivateClassifier(ReleasedClassifier):
         if not model.budget.is_zero:
             items = Items(X, encoder.modality, "X")
             classes = np.asarray(model.classes)
-            workflow.check_records(
+            pipeline.check_records(
                 items,
                 encoder,
                 classes,
@@ -229,22 +229,22 @@ class PrivateClassifier(ReleasedClassifier):
         # the time.
         example_rows = public_rows = None
         if examples is not None:
-            example_rows = embed_examples(examples, encoder, rows=workflow.ROWS)
+            example_rows = embed_examples(examples, encoder, rows=pipeline.ROWS)
         if public.rows is not None:
             public_rows = embed_items(
-                encoder, public.rows, "public.rows", rows=workflow.ROWS
+                encoder, public.rows, "public.rows", rows=pipeline.ROWS
             )
         data = PublicData(public_rows, example_rows)
         # A budget of mu = 0 makes a model of the examples alone, and no private item is
         # embedded.
-        plan = workflow.settle(
+        plan = pipeline.settle(
             model, encoder.dimension, data, groups is not None, ledger, partition
         )
-        if not workflow.reads_records(plan):
+        if not pipeline.reads_records(plan):
             X = []
             labels = labels[:0]
             groups = None if groups is None else groups[:0]
-        rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
+        rows = embed_items(encoder, X, "X", rows=pipeline.ROWS)
         return self._with(
             model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         )
@@ -261,7 +261,7 @@ class PrivateClassifier(ReleasedClassifier):
         """
         encoder = self._loaded()
         windows = embed_windows(
-            Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS
+            Items(X, encoder.modality, "X"), encoder, rows=pipeline.ROWS
         )
         return [
             (int(item.id or 0), item.reason)
@@ -326,7 +326,7 @@ class PrivateClassifier(ReleasedClassifier):
 
     def _rows(self, X: Any, unusable: Unusable) -> EmbeddingTable:
         """Embed items."""
-        _validate.one_of(UNUSABLE, unusable=unusable)
+        validate.one_of(UNUSABLE, unusable=unusable)
         rows = embed_items(self._loaded(), X, "X")
         if unusable == "error":
             refuse_unusable(

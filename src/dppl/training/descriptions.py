@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.io import EmbeddingTable, Source, open_source
-from dppl.io.labels import converting
-from dppl.io.pipeline import embed_windows, table_metadata
-from dppl.io.records import Record
-from dppl.io.shards import Window
-from dppl.io.writing import Rows
+from dppl.io.records.labels import converting
+from dppl.io.records.record import Record
+from dppl.io.tables.shards import Window
+from dppl.io.tables.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
+from dppl.methods import EmbeddingClassifier
+from dppl.training.embedding import embed_windows, table_metadata
 
 _HOW = "must be 'auto', 'names', None, a mapping from classes to one text or several, or a Path"
 _SHOWN = 5  # names that a message lists

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.encoders import Encoder
 from dppl.errors import InputError
 from dppl.io import EmbeddingTable, Source
-from dppl.io.decoding import upright_rgb
-from dppl.io.images import read_image
-from dppl.io.pipeline import embed_windows, table_metadata
-from dppl.io.records import BadRecord, Record
-from dppl.io.writing import Rows
+from dppl.io.records.decoding import upright_rgb
+from dppl.io.records.images import read_image
+from dppl.io.records.record import BadRecord, Record
+from dppl.io.tables.writing import Rows
+from dppl.training.embedding import embed_windows, table_metadata
 
 _OPENING = (
     Lock()

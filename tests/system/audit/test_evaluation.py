@@ -9,8 +9,8 @@ from dppl import GaussianDP
 from dppl.audit.audit import audit_release
 from dppl.evaluation.measuring import measurements
 from dppl.kernel.measure import Measure, calibrated
-from dppl.kernel.outcomes import Guesses, Outcomes
 from dppl.kernel.queries import ADD_REMOVE
+from dppl.kernel.queries.outcomes import Guesses, Outcomes
 
 pytestmark = pytest.mark.audit
 

@@ -16,7 +16,7 @@ from dppl.audit.canaries import Likelihood
 from dppl.errors import ParameterError
 from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
 from dppl.lab import FeatureCovariance, GlobalAdapt, LeastSquares, Newton
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from dppl.testing import Asked, recorded
 from overhearing import overheard
 

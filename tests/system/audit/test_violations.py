@@ -21,8 +21,8 @@ from dppl.kernel.lattice.kernels import class_sums
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.queries import ClassSums, NumberOfRecords
-from dppl.kernel.selection import Selection
-from dppl.prototypes import LinearProbe
+from dppl.kernel.queries.selection import Selection
+from dppl.methods import LinearProbe
 
 pytestmark = pytest.mark.audit
 

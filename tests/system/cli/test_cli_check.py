@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from dppl import checks
 from dppl.cli.check import WARNING
-from dppl.io import open_source, write_table
+from dppl.io import open_source, skip_report, write_table
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("block_rows", [1, 6, 4096])
 def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
-    monkeypatch.setattr(checks, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(skip_report, "_BLOCK_ROWS", block_rows)
     result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
     assert (result.exit_code, result.stderr) == (0, f"{WARNING}\n")
     assert json.loads(result.stdout) == {"for_the_owner_only": WARNING, **EXPECTED}

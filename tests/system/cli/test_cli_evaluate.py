@@ -10,9 +10,9 @@ import pytest
 import dppl
 from dppl.errors import InputError
 from dppl.evaluation import Evaluation
-from dppl.evaluation.sources import labels_and_persons, predictor_of_source
+from dppl.evaluation.raw_records import labels_and_persons, predictor_of_source
 from dppl.io import open_source, write_table
-from dppl.io.records import Columns
+from dppl.io.records.record import Columns
 from dppl.kernel.privacy import Ledger
 from dppl.predictions import load_predictor
 
@@ -247,7 +247,7 @@ class TestAccount:
         def never(*_, **__):
             raise AssertionError("records were predicted")
 
-        monkeypatch.setattr("dppl.kernel.outcomes.Outcomes.of", never)
+        monkeypatch.setattr("dppl.kernel.queries.outcomes.Outcomes.of", never)
         result = cli(
             "evaluate", "m.safetensors", "b.npz", "--mu", "1.1", *LEDGER, "wards/test"
         )
@@ -341,13 +341,13 @@ def test_no_embedding_outlives_its_window(mails, cli, monkeypatch):
     """Windows are alive one at a time, and the predictions of all are those of one table."""
     import weakref
 
-    from dppl.evaluation import sources
+    from dppl.evaluation import raw_records
 
     model = dppl.load("m.safetensors")
     source = open_source("mails.csv", columns=Columns(person="who"))
     loaded = load_predictor(model, None, "auto")
     windows = []
-    whole = sources.embed_windows
+    whole = raw_records.embed_windows
 
     class Window:
         def __init__(self, window):
@@ -361,7 +361,7 @@ def test_no_embedding_outlives_its_window(mails, cli, monkeypatch):
             windows.append(weakref.ref(watched))
             yield watched
 
-    monkeypatch.setattr(sources, "embed_windows", watched)
+    monkeypatch.setattr(raw_records, "embed_windows", watched)
     monkeypatch.setattr(type(loaded[0]), "window", property(lambda _: 2), raising=False)
     labels, persons = labels_and_persons(source)
     predictor = predictor_of_source(model, source, len(labels), loaded)

@@ -20,12 +20,11 @@ from dppl import ApproxDP, GaussianDP, Ledger, load
 from dppl.cli.main import app
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
-from dppl.finetune.files import Checkpoint
+from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
-from dppl.io import pipeline
 from dppl.kernel.privacy.terms import Unit
 from dppl.serve import open_model
-from dppl.training import PrivateClassifier
+from dppl.training import PrivateClassifier, embedding
 from overhearing import overheard
 from system.cli.conftest import last_of_each
 
@@ -426,7 +425,7 @@ def test_an_interrupted_command_goes_on_and_pays_once(photos, cli, monkeypatch):
     assert (photos / "m.safetensors.work" / "training").exists()
     undo()
     monkeypatch.setattr(
-        pipeline, "decode", lambda *_: pytest.fail("images were prepared before")
+        embedding, "decode", lambda *_: pytest.fail("images were prepared before")
     )
     with overheard() as second:
         run(cli, *command)
@@ -445,7 +444,7 @@ def test_a_killed_command_goes_on(photos, cli):
     script = """
 import os, signal
 from dppl.cli import main
-from dppl.finetune.files import Checkpoint
+from dppl.finetune.checkpoint import Checkpoint
 whole = Checkpoint.write
 def write(self, state, begun):
     whole(self, state, begun)

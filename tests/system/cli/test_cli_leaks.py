@@ -35,13 +35,13 @@ from PIL import Image
 import dppl
 from dppl.cli import main
 from dppl.cli._request import COMMANDS, imported
-from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.terms import Caveat, Term
-from dppl.prototypes._softmax import Ascent
-from dppl.training import workflow
+from dppl.methods.linear import Ascent
+from dppl.methods.registry import BY_METHOD, method_for
+from dppl.training import pipeline
 
 pytestmark = pytest.mark.slow
 
@@ -998,8 +998,8 @@ def test_a_leak_of_the_number_of_persons_is_noticed(
         print(len(set(ids)))
         return ids
 
-    whole = workflow.read_ids
-    monkeypatch.setattr(workflow, "read_ids", read_ids)
+    whole = pipeline.read_ids
+    monkeypatch.setattr(pipeline, "read_ids", read_ids)
     pair = raw_folders([(TEXTS, Y)] * 2)
     for folder, people in zip(pair, (PEOPLE["one record"], []), strict=True):
         write_people(folder, ".csv", people)
@@ -1119,7 +1119,7 @@ def test_a_private_evaluation_of_persons_shows_only_what_it_releases(
 
 
 def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
-    from dppl.kernel.outcomes import Outcomes
+    from dppl.kernel.queries.outcomes import Outcomes
 
     whole = Outcomes.of.__func__
 
@@ -1237,14 +1237,14 @@ def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkey
             Path("left out").write_text(f"{number}")
         else:
             monkeypatch.setattr(
-                workflow,
+                pipeline,
                 "write_atomically",
                 lambda path, *_, **__: os.open(path, os.O_CREAT, 0o600 + number % 2),
             )
         return done
 
-    whole = workflow.embed
-    monkeypatch.setattr(workflow, "embed", embedded)
+    whole = pipeline.embed
+    monkeypatch.setattr(pipeline, "embed", embedded)
     pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
     with pytest.raises(AssertionError, match="Trace"):
         assert_same(pair, train(["--mu", "1", "--method", "mean"]))

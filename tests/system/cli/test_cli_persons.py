@@ -525,7 +525,7 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
 def test_several_classes_need_persons_before_a_text_is_embedded(
     mails, cli, error_line, monkeypatch
 ):
-    monkeypatch.setattr("dppl.training.workflow.embed", None)
+    monkeypatch.setattr("dppl.training.pipeline.embed", None)
     result = cli(
         "train",
         "mails.csv",
@@ -621,7 +621,7 @@ def test_no_id_leaves_train_or_embed(mails, cli, caplog):
 def test_an_account_of_records_is_refused_before_a_text_is_embedded(
     mails, cli, monkeypatch
 ):
-    monkeypatch.setattr("dppl.training.workflow.embed", None)
+    monkeypatch.setattr("dppl.training.pipeline.embed", None)
     assert cli("ledger", "create", "ledger.db", "wards", "--mu", 2).exit_code == 0
     result = cli("train", "mails.csv", *TRAIN, "--ledger", "ledger.db", "wards")
     *_, error = result.stderr.splitlines()

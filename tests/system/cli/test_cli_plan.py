@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dppl import ApproxDP, GaussianDP, plan_budget
-from dppl.evaluation import plan_evaluation
+from dppl.planning import plan_evaluation
 
 USUAL = (
     "plan",

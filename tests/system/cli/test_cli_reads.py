@@ -22,7 +22,7 @@ from dppl.errors import DpplError
 from dppl.io import write_table
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import HARDLY_ANY, NOT_ALL_USABLE
-from dppl.training import workflow
+from dppl.training import pipeline
 
 CLASSES = ("cat", "dog", "gnu")
 TEXTS = ["abcab", "fghf", "klmk", "abba", "ggf", "mlok"]
@@ -127,7 +127,7 @@ def test_an_embedding_of_zeros_is_in_the_owners_list(folder, cli):
     cli("embed", "mails.csv", "--encoder", "letters", "--out", "table")
     table = dppl.io.read_table(folder / "table")
     usable = np.arange(6) != 2
-    found = workflow.left_out_of(
+    found = pipeline.left_out_of(
         folder / "table.report.jsonl", table, np.array(CLASSES), usable
     )
     _, entry, totals = map(json.loads, found.splitlines())
@@ -147,7 +147,7 @@ def test_a_strict_training_stops_by_the_same_message_late(
 ):
     """Where only the embedding shows that a record cannot be used."""
     put(folder, "an empty text")
-    monkeypatch.setattr(workflow, "check_records", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "check_records", lambda *_, **__: None)
     result = cli("train", "mails.csv", *TRAIN, "--unusable", "stop")
     assert error_line(result).startswith(STRICT)
     assert charges(folder) == 0

@@ -9,8 +9,8 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.estimators.model_file import describe
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.methods.model_file import describe
 from dppl.statement.words import details as details_of
 from dppl.statement.words import in_a_row, table, text
 

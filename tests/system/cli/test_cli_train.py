@@ -23,12 +23,12 @@ from dppl import PublicData, predictions
 from dppl.cli.main import app
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, write_table
 from dppl.kernel import reading
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import PublicInput, Term
-from dppl.training import workflow
+from dppl.methods.public_data import ExamplesKept
+from dppl.training import pipeline
 
 classifier = importlib.import_module("dppl.training.classifier")
 
@@ -543,7 +543,7 @@ def test_without_the_command_the_way_is_the_same(mails, cli, letters):
     content = (mails / "m.safetensors").read_bytes()
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1e4), CLASSES, random_state=3)
     folder = mails / "tables"
-    workflow.train(
+    pipeline.train(
         estimator, open_source("mails.csv"), letters, mails / "n.safetensors", folder
     )
     assert (mails / "n.safetensors").read_bytes() == content
@@ -552,11 +552,11 @@ def test_without_the_command_the_way_is_the_same(mails, cli, letters):
         dppl.GaussianDP(1e4), CLASSES, adjacency="replace-one"
     )
     with pytest.raises(dppl.errors.ParameterError, match="must be 'add-remove'"):
-        workflow.train(
+        pipeline.train(
             replaced, open_source("mails.csv"), letters, mails / "o.safetensors", folder
         )
     with pytest.raises(dppl.errors.InputError, match="no labels"):
-        workflow.train(
+        pipeline.train(
             estimator, open_source("new.csv"), letters, mails / "o.safetensors", folder
         )
     assert not folder.exists()
@@ -590,7 +590,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
 
     monkeypatch.setattr(predictions, "embed_windows", embed_windows)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr("dppl.io.pipeline.ShardedTable", refuse)
+    monkeypatch.setattr("dppl.training.embedding.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
     assert rows == [
         [str(row + 1), "" if text == "odd" else Y[row % len(Y)]]
@@ -899,9 +899,9 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         monkeypatch.setattr(owner, name, call)
 
     cli("ledger", "create", "ledger.db", "mails", "--mu", "1")
-    noted(workflow, "embed_examples", "examples embedded")
+    noted(pipeline, "embed_examples", "examples embedded")
     noted(classifier, "embed_examples", "examples embedded")
-    noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
+    noted(pipeline, "embed", lambda source, encoder, out: f"{out.name} embedded")
     noted(classifier, "embed_items", lambda encoder, items, name: f"{name} embedded")
     noted(dppl.SoftmaxPrototypes, "plan", "planned")
     noted(dppl.Ledger, "check", "account checked")
@@ -909,7 +909,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     noted(reading, "class_codes", "labels matched")
     noted(dppl.SoftmaxPrototypes, "learn", "released")
     noted(dppl.SoftmaxPrototypes, "save", "saved")
-    noted(workflow, "write_atomically", "report written")
+    noted(pipeline, "write_atomically", "report written")
     if face == "command":
         options = [
             "--mu",
@@ -1667,7 +1667,7 @@ def test_a_column_of_another_kind_than_the_classes_stops_before_anything_is_embe
     result = cli(*command, "--classes", "digits.txt")
     assert result.exit_code == 0, result.stderr  # the control
     monkeypatch.setattr(
-        "dppl.training.workflow.embed_all", lambda *_, **__: pytest.fail("embedded")
+        "dppl.training.pipeline.embed_all", lambda *_, **__: pytest.fail("embedded")
     )
     result = cli(*command, "--classes", "names.txt", "--out", "n.safetensors")
     assert "--y must hold texts, as the class list does; got numbers" in error_line(

@@ -2,7 +2,7 @@
 
 import dppl
 from checksums import forged
-from dppl.estimators.model_file import describe
+from dppl.methods.model_file import describe
 
 
 def test_a_model_verifies_and_the_table_says_what_was_compared(model, cli):

@@ -15,7 +15,7 @@ import pytest
 
 import dppl
 from dppl import Ledger
-from dppl.federation.plan import Message
+from dppl.federation.protocol import Message
 from federated import CLASSES, NAMES, tables
 from unit.kernel.privacy.test_ledger_processes import has_postgresql, server
 

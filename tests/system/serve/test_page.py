@@ -9,7 +9,7 @@ import pytest
 
 import dppl
 from browsing import NARROW, WIDE
-from dppl.estimators.released import Least
+from dppl.methods.released import Least
 from dppl.serve import app, open_model
 from system.serve.conftest import png, served
 from unit.statement.contents import NAMES

@@ -9,7 +9,7 @@ import pytest
 
 import dppl
 from dppl.errors import ParameterError
-from dppl.estimators.released import Least
+from dppl.methods.released import Least
 from dppl.serve import Limits, open_model
 from system.serve.conftest import Y, as_table, png, served, texts_of
 

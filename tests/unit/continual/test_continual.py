@@ -10,7 +10,7 @@ from dppl.continual._sums import ReleasedSums
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy.terms import PublicInput, Term
-from dppl.lab.streams import class_incremental, shuffled
+from dppl.lab.task_streams import class_incremental, shuffled
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.streams import replay
 

@@ -10,10 +10,10 @@ from dppl.continual._sums import ReleasedSums
 from dppl.continual.discriminant import _DOUBT, Axes
 from dppl.continual.discriminant import discriminant_weights as weights
 from dppl.errors import ModelFileError
-from dppl.kernel import factors as _factors
 from dppl.kernel.lattice import Lattice
-from dppl.lab.streams import class_incremental, shuffled
-from dppl.prototypes._shared import unit_directions
+from dppl.kernel.queries import factors as _factors
+from dppl.lab.task_streams import class_incremental, shuffled
+from dppl.methods.shared import unit_directions
 from laws.recipes import CLASSES, DIM
 from unit.continual import matrices
 

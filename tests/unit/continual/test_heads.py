@@ -6,12 +6,12 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, Ledger, SoftmaxPrototypes
 from dppl.continual import ContinualEnsemble
 from dppl.errors import ParameterError
-from dppl.estimators.plan import seed_of
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import split
 from dppl.kernel.privacy.terms import Unit
 from dppl.lab import FullDataContinual, NaiveContinual
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
+from dppl.methods.fit_plan import seed_of
 
 BUDGET = GaussianDP(1.0)
 N_CLASSES = 6

@@ -14,16 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, _files
-from dppl._files import Output, _beginning
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
+from dppl._utils import files
+from dppl._utils.files import Output, _beginning
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
-from dppl.kernel import factors as _factors
-from dppl.kernel import streams as _state
-from dppl.kernel.factors import KINDS, MOST_TASKS, factor
 from dppl.kernel.mechanisms import RoundedGaussian, randomness
-from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
+from dppl.kernel.queries import correlated as _state
+from dppl.kernel.queries import factors as _factors
+from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile
+from dppl.kernel.queries.factors import KINDS, MOST_TASKS, factor
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 from overhearing import overheard
@@ -484,7 +485,7 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     assert set(vars(model)) == set(
         vars(ContinualPrototypes(QUARTER, CLASSES).fit(*records()))
     )
-    with dppl.kernel.streams.opened(state, model, 3) as held:
+    with dppl.kernel.queries.correlated.opened(state, model, 3) as held:
         exact = held.sums.exact
         assert "array" not in repr(held) + repr(held.sums)
     assert exact.any()
@@ -674,9 +675,9 @@ def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
     state = tmp_path / "state"
     account = account_of(tmp_path)
     sizes = []
-    take = _files._take_room
+    take = files._take_room
     monkeypatch.setattr(
-        _files, "_take_room", lambda file, size: (sizes.append(size), take(file, size))
+        files, "_take_room", lambda file, size: (sizes.append(size), take(file, size))
     )
     model = make(kind)
     for task in range(2):
@@ -687,7 +688,7 @@ def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_files, "_take_room", full)
+    monkeypatch.setattr(files, "_take_room", full)
     with pytest.raises(OSError, match="No space"):
         model.partial_fit(*records(1), state=state, ledger=account)
     assert len(account.releases()) == 2
@@ -710,7 +711,7 @@ def test_a_state_survives_a_later_version_that_writes_other_model_files(
     tmp_path, monkeypatch
 ):
     model = learn([records()], "tree", tmp_path / "state")
-    monkeypatch.setattr("dppl.estimators.model_file.FORMAT", 99)
+    monkeypatch.setattr("dppl.methods.model_file.FORMAT", 99)
     learn([records(1)], "tree", tmp_path / "state", model)
     assert os.listdir(tmp_path) == ["state"]
 
@@ -757,4 +758,4 @@ def test_a_linked_state_is_replaced_where_it_is(tmp_path):
     model = learn([records(0), records(1)], "tree", link)
     assert link.is_symlink()
     assert model.n_tasks_ == 2
-    assert dppl.kernel.streams._read(target)[0]["n_tasks"] == 2
+    assert dppl.kernel.queries.correlated._read(target)[0]["n_tasks"] == 2

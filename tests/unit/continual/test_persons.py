@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dppl import GaussianDP
+from dppl.audit.verification import verify
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.privacy.terms import Assumption, Neighbours, Term, Unit
-from dppl.statement.verification import verify
 from laws.replay import spent, watched
 
 RNG = np.random.default_rng(0)

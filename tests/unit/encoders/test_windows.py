@@ -9,7 +9,7 @@ from dppl.encoders.windows import PAGE, TextWindows, said
 from dppl.errors import ParameterError
 from dppl.io import open_source
 from dppl.io.kept import kept_in
-from dppl.io.pipeline import embed_windows
+from dppl.training.embedding import embed_windows
 from loops import loop
 
 IDENTITY = {

@@ -10,7 +10,7 @@ import dppl
 from dppl import ApproxDP, GaussianDP
 from dppl.errors import ParameterError
 from dppl.evaluation import AlreadyPredicted, Evaluation, intervals, public_threshold
-from dppl.kernel.outcomes import CONFIDENCES
+from dppl.kernel.queries.outcomes import CONFIDENCES
 from loops import loop
 
 N_RANGES = len(CONFIDENCES) - 1

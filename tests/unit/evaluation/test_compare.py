@@ -14,7 +14,10 @@ from dppl.evaluation import AlreadyPredicted, choose, compare, intervals
 from dppl.evaluation.measuring import variance
 from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
-from dppl.kernel.outcomes import (
+from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.terms import Caveat, Mechanism, Term, Unit
+from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.queries.outcomes import (
     Disagreements,
     MostHits,
     OutcomeQuery,
@@ -22,9 +25,6 @@ from dppl.kernel.outcomes import (
     Rivals,
     SignedHits,
 )
-from dppl.kernel.privacy.guarantee import Charge
-from dppl.kernel.privacy.terms import Caveat, Mechanism, Term, Unit
-from dppl.kernel.queries import ADD_REMOVE, STEPS
 from loops import loop
 
 # Each statistical test here raises a false alarm with at most this probability.
@@ -48,7 +48,7 @@ def rivals(labels, tables, ids=None):
     """Return the outcomes as `compare` and `choose` hand them to the kernel."""
     names = np.array(CLASSES)
     predicted = [np.searchsorted(names, one) for one in tables]
-    blocks = ([dppl.kernel.outcomes.Guesses(one)] for one in predicted)
+    blocks = ([dppl.kernel.queries.outcomes.Guesses(one)] for one in predicted)
     return Rivals.of(
         [Outcomes.of(np.asarray(labels), ids, names, block) for block in blocks]
     )

@@ -28,13 +28,14 @@ from dppl.evaluation import (
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.evaluation import Together
 from dppl.io import EmbeddingTable
-from dppl.kernel import outcomes, reading
+from dppl.kernel import reading
 from dppl.kernel.measure import Measure
 from dppl.kernel.mechanisms.randomness import SeededRandomness
-from dppl.kernel.outcomes import Outcomes
 from dppl.kernel.privacy.guarantee import Charge, Guarantee
 from dppl.kernel.privacy.ledger import CHARGED, UNSAVED
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
+from dppl.kernel.queries import outcomes
+from dppl.kernel.queries.outcomes import Outcomes
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
 from loops import loop
@@ -584,7 +585,7 @@ def test_a_model_is_not_evaluated_on_what_it_was_trained_on(
     with (
         monkeypatch.context() as later
     ):  # another file of the same model, as by another version
-        later.setattr("dppl.estimators.model_file.FORMAT", 99)
+        later.setattr("dppl.methods.model_file.FORMAT", 99)
         refused(model, ledger, tested_on)
     assert len(ledger.releases()) == 1
     # A charge that was made by hand is known by the file.

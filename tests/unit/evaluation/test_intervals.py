@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dppl.evaluation import intervals
-from dppl.kernel.outcomes import SCORE_EDGES, TEMPERATURES
+from dppl.kernel.queries.outcomes import SCORE_EDGES, TEMPERATURES
 from loops import loop
 
 Z = 1.6448536269514722

@@ -19,12 +19,17 @@ from dppl.errors import BudgetExceeded, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, Evaluation, choose, compare
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.predicting import Several
-from dppl.kernel import outcomes
 from dppl.kernel.measure import calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness
-from dppl.kernel.outcomes import Guesses, LabelOutcomes, SeveralOutcomes, WholeSets
 from dppl.kernel.privacy.terms import Assumption, Term, Unit
-from dppl.kernel.queries import ADD_REMOVE, STEPS
+from dppl.kernel.queries import outcomes
+from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.queries.outcomes import (
+    Guesses,
+    LabelOutcomes,
+    SeveralOutcomes,
+    WholeSets,
+)
 from dppl.kernel.reading import SeveralLabels
 from dppl.metrics import evaluate_several
 from laws.replay import spent, watched

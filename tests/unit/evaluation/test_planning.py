@@ -8,12 +8,12 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.evaluation import plan_evaluation
 from dppl.evaluation.measuring import _asked, _said, measurements
 from dppl.kernel.measure import Measure, calibrated
-from dppl.kernel.outcomes import Outcomes
-from dppl.kernel.queries import ADD_REMOVE, STEPS
-from dppl.planning.plan import class_sizes
+from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.queries.outcomes import Outcomes
+from dppl.planning import plan_evaluation
+from dppl.planning.budget_plan import class_sizes
 from loops import loop
 
 NUMBERS = ("accuracy", "recall", "balanced_accuracy")

@@ -31,7 +31,7 @@ from dppl.evaluation.predicting import (
     Linear,
     predictor_of,
 )
-from dppl.kernel.outcomes import Guesses
+from dppl.kernel.queries.outcomes import Guesses
 from dppl.lab import ProjectedPrototypes
 from laws.recipes import FIRST
 from loops import loop

@@ -20,14 +20,14 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.errors import EngineError, InputError, ParameterError
-from dppl.estimators.model_file import describe
 from dppl.federation import Federation, Holder, InProcess
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.reading import SeveralLabels
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
+from dppl.methods.model_file import describe
 from federated import CLASSES, DIM, NAMES, Together, holder, holders, tables
 from loops import loop
 

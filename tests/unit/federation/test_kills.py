@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from dppl import Ledger
-from dppl.federation.plan import Message
+from dppl.federation.protocol import Message
 from federated import NAMES
 
 KILLS = int(os.environ.get("DPPL_KILLS", "15"))  # of each side
@@ -23,8 +23,8 @@ import dppl
 from dppl import GaussianDP
 from dppl.errors import EngineError
 from dppl.federation import Federation, InProcess, journal
-from dppl.federation.plan import Message
-from dppl.prototypes import LinearProbe
+from dppl.federation.protocol import Message
+from dppl.methods import LinearProbe
 from federated import CLASSES, NAMES, holder, holders
 
 moments = random.Random(0)

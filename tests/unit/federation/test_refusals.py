@@ -10,20 +10,15 @@ import shutil
 import numpy as np
 import pytest
 
-from dppl import (
-    GaussianDP,
-    Ledger,
-    MultiLabelPrototypes,
-    SoftmaxPrototypes,
-    _tensorfile,
-)
+from dppl import GaussianDP, Ledger, MultiLabelPrototypes, SoftmaxPrototypes
+from dppl._utils import tensorfile
 from dppl.errors import EngineError, ParameterError
 from dppl.federation import Federation, InProcess
-from dppl.federation.plan import KEY, Message, answer_to, identity, question
+from dppl.federation.protocol import KEY, Message, answer_to, identity, question
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import gaussian
 from dppl.kernel.reading import SeveralLabels
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from federated import CLASSES, DIM, NAMES, Way, holder, holders, tables
 from loops import loop
 
@@ -100,14 +95,14 @@ def places(value, path=()):
 
 def lying(content, path, value, monkeypatch):
     """Return a message with another value at one place, as JSON of any kind can have it, and the right checksum."""
-    fields, tensors = _tensorfile.parsed(content, KEY)
+    fields, tensors = tensorfile.parsed(content, KEY)
     inner = fields
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
     with monkeypatch.context() as patch:
-        patch.setattr(_tensorfile, "as_json", lambda one: json.dumps(one))
-        return _tensorfile.to_bytes(KEY, fields, tensors)
+        patch.setattr(tensorfile, "as_json", lambda one: json.dumps(one))
+        return tensorfile.to_bytes(KEY, fields, tensors)
 
 
 DEEP = functools.reduce(lambda inner, _: [inner], range(900), [])
@@ -132,7 +127,7 @@ def test_texts_and_numbers_that_could_harm_are_refused_wherever_they_stand(
 ):
     one, plan = begun
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
-    fields, _ = _tensorfile.parsed(plan, KEY)
+    fields, _ = tensorfile.parsed(plan, KEY)
     wheres = [path for path in places(fields) if path[0] != "format"]
     # Each at one place, and every place with one of them.
     for number, path in enumerate(wheres):
@@ -161,19 +156,19 @@ def test_malformed_messages_end_in_a_refusal_and_in_nothing_else(
     tried = [rng.bytes(n) for n in (0, 1, 8, 100, 10_000)]
     tried += [ask[:cut] for cut in range(0, len(ask), 61)]
     for content in (ask, finish.to_bytes(), told("propose", plan)):
-        fields, tensors = _tensorfile.parsed(content, KEY)
+        fields, tensors = tensorfile.parsed(content, KEY)
         for path in [one for one in places(fields) if one != ("format",)]:
             for bad in (None, True, -1, 0.5, "x", [], {}, [[]], {"lattice": {}}):
                 tried.append(lying(content, path, bad, monkeypatch))
         for name in tensors:
             for bad in (np.zeros(0), np.zeros((1,) * 30), np.full(3, np.nan)):
                 tensors_now = {**tensors, name: bad}
-                tried.append(_tensorfile.to_bytes(KEY, fields, tensors_now))
+                tried.append(tensorfile.to_bytes(KEY, fields, tensors_now))
     honest = lying(ask, ("values", "clip"), 0.5, monkeypatch)
     assert Message.parse(one(honest)).kind == "answer"
     for content in tried:
         assert content == honest or len(said(one(content))) <= 500
-    fields, _ = _tensorfile.parsed(plan, KEY)
+    fields, _ = tensorfile.parsed(plan, KEY)
     kinds = []
     for path in places(fields):
         for bad in ("x", [], {}, [[]], -1, {"lattice": {"n_features": 10**12}}):

@@ -11,11 +11,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dppl import GaussianDP, Ledger, _tensorfile
+from dppl import GaussianDP, Ledger
+from dppl._utils import tensorfile
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
-from dppl.finetune.files import Checkpoint
-from dppl.finetune.model_file import read
+from dppl.finetune.checkpoint import Checkpoint
+from dppl.finetune.network_file import read
 from loops import loop
 from overhearing import overheard
 from unit.finetune.conftest import Trainer
@@ -115,13 +116,13 @@ def test_a_model_without_its_checksum_would_be_read_with_other_weights(
     net, model_file, tmp_path, monkeypatch
 ):
     """The negative control."""
-    content = _tensorfile.read(model_file, MODEL)
+    content = tensorfile.read(model_file, MODEL)
     monkeypatch.setattr(
-        _tensorfile,
+        tensorfile,
         "sha256",
         lambda content: SimpleNamespace(hexdigest=lambda: "f" * 64),
     )
-    original = _tensorfile.to_bytes(MODEL, *content)
+    original = tensorfile.to_bytes(MODEL, *content)
     path = tmp_path / "mutated"
     found = accepted(
         path,
@@ -165,10 +166,10 @@ def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
 
 def forged(path, key, change, tensors=None):
     """Write a file again with other fields and the checksum that fits them; `change` is called with the fields."""
-    fields, found = _tensorfile.read(path, key)
+    fields, found = tensorfile.read(path, key)
     fields = change(fields) or fields
     path.write_bytes(
-        _tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found))
+        tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found))
     )
 
 
@@ -432,7 +433,7 @@ def test_a_small_file_makes_no_large_head(net, model_file, monkeypatch):
     )
     SparseFinetuner.load(model_file, net)
     assert made == [3]
-    _, tensors = _tensorfile.read(model_file, MODEL)
+    _, tensors = tensorfile.read(model_file, MODEL)
     forged(
         model_file, MODEL, put("classes", value=list(range(len(tensors["values"]) - 1)))
     )

@@ -5,15 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from dppl import ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes, _tensorfile
+from dppl import ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
+from dppl._utils import tensorfile
+from dppl.audit.verification import verify
 from dppl.errors import BudgetError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
-from dppl.finetune.model_file import training_of
+from dppl.finetune.network_file import training_of
 from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon
-from dppl.statement.verification import verify
 from laws.replay import spent, watched
 
 CLASSES = [0, 1, 2]
@@ -211,9 +212,9 @@ def test_a_file_that_says_otherwise_of_its_head_is_refused(
 ):
     path = tmp_path / "model.safetensors"
     make(net, GaussianDP(1.0)).fit(*images).save(path)
-    fields, tensors = _tensorfile.read(path, "dppl_finetune")
+    fields, tensors = tensorfile.read(path, "dppl_finetune")
     (fields if name == "width" else fields["parameters"]["recipe"])[name] = value
-    path.write_bytes(_tensorfile.to_bytes("dppl_finetune", fields, tensors))
+    path.write_bytes(tensorfile.to_bytes("dppl_finetune", fields, tensors))
     with pytest.raises(ModelFileError):
         SparseFinetuner.load(path, net)
 
@@ -327,8 +328,8 @@ def test_a_head_that_takes_more_than_a_vector_a_record_is_refused_before_it_is_p
 def test_a_file_cannot_have_a_wide_head_planned(net, images, tmp_path):
     path = tmp_path / "model.safetensors"
     make(net, GaussianDP(1.0)).fit(*images).save(path)
-    fields, tensors = _tensorfile.read(path, "dppl_finetune")
+    fields, tensors = tensorfile.read(path, "dppl_finetune")
     fields["width"] = 10**9
-    path.write_bytes(_tensorfile.to_bytes("dppl_finetune", fields, tensors))
+    path.write_bytes(tensorfile.to_bytes("dppl_finetune", fields, tensors))
     with pytest.raises(ModelFileError):
         verify(path)

@@ -8,7 +8,7 @@ import pytest
 
 from dppl.cli._request import imported
 from dppl.finetune import Recipe, SparseFinetuner
-from dppl.finetune.workflow import Finetuned
+from dppl.finetune.tune import Finetuned
 
 PAGE = (Path(__file__).parents[3] / "docs" / "finetune.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

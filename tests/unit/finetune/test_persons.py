@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dppl import ApproxDP, GaussianDP
+from dppl.audit.verification import verify
 from dppl.errors import ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune import gradients as module_of_gradients
@@ -11,7 +12,6 @@ from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.records import HeldRecords
-from dppl.statement.verification import verify
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from dppl.errors import (
 from dppl.finetune import (
     Recipe,
     SparseFinetuner,
-    model_file,
+    network_file,
     select_weights,
     to_group_norm,
 )
@@ -327,7 +327,7 @@ def test_labels_are_read_after_the_charge(net, labelled, tmp_path):
         "released",
         hashlib.sha256(content).hexdigest(),
     )
-    room = model_file.most_bytes(model, model.plan(X.shape[1:]), [])
+    room = network_file.most_bytes(model, model.plan(X.shape[1:]), [])
     assert len(content) <= room < len(content) + 2**17
     assert Term(Caveat.UNKNOWN_LABEL_STOP) not in model.guarantee_.not_covered
 
@@ -427,7 +427,7 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
     with pytest.raises(ParameterError, match="module must be the public network"):
         SparseFinetuner.load(path, None)
     assert model.report(by="us").dict() == make_report(path, by="us").dict()
-    described = model_file.describe(path)
+    described = network_file.describe(path)
     assert (described["n_steps"], described["noise_multiplier"]) == (
         5,
         pytest.approx(5**0.5),
@@ -461,7 +461,7 @@ def test_a_file_whose_recipe_contradicts_its_guarantee_is_refused(
         setattr(model, "sampling_rate_" if name == "sampling_rate" else name, value)
     model.save(tmp_path / "forged.safetensors")
     with pytest.raises(ModelFileError):
-        model_file.describe(tmp_path / "forged.safetensors")
+        network_file.describe(tmp_path / "forged.safetensors")
 
 
 def test_a_file_fits_its_public_module_only(torch, net, labelled, tmp_path):

@@ -18,7 +18,7 @@ from dppl.errors import (
     ParameterError,
 )
 from dppl.finetune import Recipe, select_weights
-from dppl.finetune.files import Checkpoint
+from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SystemRandomness
@@ -416,7 +416,7 @@ def interrupted(run, lines):
     left = lines
     files = (
         "finetune/trainer.py",
-        "finetune/files.py",
+        "finetune/checkpoint.py",
         "kernel/measure.py",
         "kernel/mechanisms/gaussian.py",
         "kernel/privacy/ledger.py",

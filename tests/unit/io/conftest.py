@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dppl.io import embed, open_source, read_table
+from dppl.io import open_source, read_table
+from dppl.training import embed
 
 
 @dataclass(frozen=True)

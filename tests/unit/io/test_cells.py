@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.io import Columns, open_source, split_file
-from dppl.io.cells import as_text
-from dppl.io.records import BadRecord
+from dppl.io.records.record import BadRecord
+from dppl.io.records.sheets import as_text
 
 SECRET = "Jane-Doe-4711"
 
@@ -343,7 +343,7 @@ def test_a_query_is_a_source(folder, run, texts, tmp_path):
 
 @pytest.mark.parametrize("words", ["'order by'", '"order by"', "-- order by\n"])
 def test_an_order_in_a_text_a_name_or_a_comment_is_none(words):
-    from dppl.io.cells import _ORDERED
+    from dppl.io.records.sheets import _ORDERED
 
     assert not _ORDERED.match(f"select {words} from notes")
     assert _ORDERED.match(f"select {words} - 1 from notes -- it's\norder\n  BY id")
@@ -407,7 +407,7 @@ def test_duckdb(folder):
 def test_an_interrupted_embedding_of_a_query_continues_on_the_same_rows_only(
     folder, texts, tmp_path
 ):
-    from dppl.io import embed
+    from dppl.training import embed
 
     rows = [(place, f"text {place}", "a", "b") for place in range(9)]
     path = write_database(folder / "i.db", rows)
@@ -552,7 +552,7 @@ def test_a_date_that_python_does_not_have_is_the_text_that_it_shows():
     psycopg = pytest.importorskip("psycopg")
     from types import SimpleNamespace
 
-    from dppl.io.cells import _show_odd_cells
+    from dppl.io.records.sheets import _show_odd_cells
 
     connection = SimpleNamespace(adapters=psycopg.adapt.AdaptersMap(psycopg.adapters))
     _show_odd_cells(connection, "postgresql+psycopg")

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.io import embed, open_source
-from dppl.io.records import BadRecord
-from dppl.io.shards import NOTICE
+from dppl.io import open_source
+from dppl.io.records.record import BadRecord
+from dppl.io.tables.shards import NOTICE
+from dppl.training import embed
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from dppl.errors import InputError
-from dppl.io import decoding
-from dppl.io.decoding import MOST_PIXELS, decode, quiet
-from dppl.io.records import BadRecord
+from dppl.io.records import decoding
+from dppl.io.records.decoding import MOST_PIXELS, decode, quiet
+from dppl.io.records.record import BadRecord
 
 from .conftest import TinyImages, image_bytes
 
@@ -248,7 +248,7 @@ def test_every_mode_becomes_rgb(mode, pixels):
 
 
 def test_a_huge_file_is_refused_before_it_is_decoded(monkeypatch):
-    monkeypatch.setattr("dppl.io.decoding.MOST_BYTES", 100)
+    monkeypatch.setattr("dppl.io.records.decoding.MOST_BYTES", 100)
     with pytest.raises(BadRecord, match="larger than 100 bytes"):
         decode(image_bytes(size=(64, 64)), "image")
 

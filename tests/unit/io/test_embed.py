@@ -11,10 +11,12 @@ import pytest
 
 import dppl
 from dppl.errors import InputError, ParameterError
-from dppl.io import convert_table, embed, open_source, read_table, writing
-from dppl.io.shards import NOTICE
-from dppl.io.writing import to_storage
+from dppl.io import convert_table, open_source, read_table
+from dppl.io.tables import writing
+from dppl.io.tables.shards import NOTICE
+from dppl.io.tables.writing import to_storage
 from dppl.kernel.lattice import Lattice
+from dppl.training import embed
 
 from .conftest import TinyFingerprint, TinyTexts
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError
-from dppl.io import embed, open_source
+from dppl.io import open_source
 from dppl.io.kept import Kept, kept_in, remove_older, state_place
-from dppl.io.pipeline import embed_windows
+from dppl.training import embed
+from dppl.training.embedding import embed_windows
 from loops import loop
 
 from .conftest import TinyFingerprint, TinyTexts, outcome

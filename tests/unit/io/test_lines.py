@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import open_source, split_file
-from dppl.io.records import BadRecord
+from dppl.io.records.record import BadRecord
 
 LIMIT = 40
 HEADER = "text,label\r\n"
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def limit():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dppl.io.lines.MOST_TEXT_BYTES", LIMIT)
+        patch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", LIMIT)
         yield
 
 
@@ -169,7 +169,7 @@ JSON = '{"text": "x", "label": "a"}\n'
 def test_a_byte_order_mark_is_taken_away_wherever_files_were_joined(
     folder, suffix, monkeypatch
 ):
-    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 100)
+    monkeypatch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", 100)
     lines = [
         MARK + (JSON.replace("x", text) if suffix == ".jsonl" else f"{text}\n")
         for text in "xyz"
@@ -224,7 +224,7 @@ def test_a_file_that_is_not_utf_8_is_refused_whole_and_its_encoding_is_asked_for
 )
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".txt"])
 def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch):
-    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 200)
+    monkeypatch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", 200)
     lines = {".csv": GERMAN, ".jsonl": '{"text": "Müller"}\n', ".txt": "Müller\n"}[
         suffix
     ]
@@ -256,7 +256,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused_without_a_word_of_it(fo
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
 def test_the_header_shows_what_stands_between_columns(folder, delimiter, monkeypatch):
-    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 200)
+    monkeypatch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", 200)
     content = GERMAN.replace(";", delimiter)
     found = read(folder / "t.csv", content)
     assert [(label, text) for label, text, _ in found] == [
@@ -295,7 +295,7 @@ def test_a_line_that_decodes_to_half_a_character_is_left_out_alone(folder):
 
 def test_a_long_field_in_quotes_is_read(folder, monkeypatch):
     """Longer than what Python's reader of CSV takes unless it is told otherwise."""
-    monkeypatch.setattr("dppl.io.lines.MOST_TEXT_BYTES", 2**20)
+    monkeypatch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", 2**20)
     long = "a" * 131_100
     (folder / "quoted.csv").write_text(f'text,label\n"{long}",x\n')
     (record,) = open_source(folder / "quoted.csv")

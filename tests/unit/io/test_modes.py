@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl.io.decoding import decode, upright_rgb
-from dppl.io.records import BadRecord
+from dppl.io.records.decoding import decode, upright_rgb
+from dppl.io.records.record import BadRecord
 from dppl.training.items import Items
 from loops import loop
 
@@ -164,7 +164,7 @@ def test_gray_with_weighted_alpha_and_black_and_white():
 
 
 def test_an_unknown_mode_is_a_skip_with_a_reason(monkeypatch):
-    monkeypatch.setattr("dppl.io.decoding._COLOURS", {"RGB"})
+    monkeypatch.setattr("dppl.io.records.decoding._COLOURS", {"RGB"})
     with pytest.raises(
         BadRecord, match="its colours are of a kind that cannot be read"
     ):

@@ -11,19 +11,13 @@ import pytest
 
 import dppl
 from dppl import Ledger, PublicData
-from dppl._metadata import LATTICE
+from dppl._utils.metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
-from dppl.io import (
-    EmbeddingTable,
-    _places,
-    convert_table,
-    read_parts,
-    read_table,
-    write_table,
-)
-from dppl.io._places import natural, open_place
-from dppl.io._urls import shown_as
+from dppl.io import EmbeddingTable, convert_table, read_parts, read_table, write_table
+from dppl.io.records.urls import shown_as
+from dppl.io.tables import places as tables_places
+from dppl.io.tables.places import natural, open_place
 from dppl.kernel.lattice import Lattice
 from loops import loop
 from stores import running_store
@@ -137,16 +131,16 @@ def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, place
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeypatch):
     path = layout(folder)
-    listed = _places.fs.LocalFileSystem.get_file_info
+    listed = tables_places.fs.LocalFileSystem.get_file_info
 
-    class Turned(_places.fs.LocalFileSystem):
+    class Turned(tables_places.fs.LocalFileSystem):
         order: staticmethod
 
         def get_file_info(self, sought):
             found = listed(self, sought)
             return type(self).order(found) if isinstance(found, list) else found
 
-    monkeypatch.setattr(_places, "_HERE", Turned())
+    monkeypatch.setattr(tables_places, "_HERE", Turned())
     for order in (
         list,
         lambda found: found[::-1],
@@ -228,7 +222,7 @@ def test_rows_in_memory_are_one_fragment(folder):
 def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(
     store, folder, monkeypatch
 ):
-    monkeypatch.setattr("dppl.io.parquet._FETCHED", 100_000)
+    monkeypatch.setattr("dppl.io.tables.parquet._FETCHED", 100_000)
     rows = np.random.default_rng(0).normal(size=(100_000, 16)).astype(np.float32)
     write_table(folder / "a.parquet", rows)
     store.objects.clear()

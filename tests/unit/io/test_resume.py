@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError
-from dppl.io import embed, open_source, read_table, write_table
+from dppl.io import open_source, read_table, write_table
+from dppl.training import embed
 
 from .conftest import TinyTexts, outcome
 
@@ -18,7 +19,7 @@ from .conftest import TinyTexts, outcome
 # the n-th of the moments in which something is about to happen or has just happened.
 SCRIPT = """
 import importlib.util, os, signal, sys
-import dppl.io.shards
+import dppl.io.tables.shards
 
 spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
 tiny = importlib.util.module_from_spec(spec)
@@ -45,12 +46,12 @@ def watch(owner, name):
 def work(folder):
     source = dppl.io.open_source(folder + "/t.jsonl", columns=dppl.io.Columns(id="id"))
     encoder = tiny.TinyTexts()
-    dppl.io.embed(source, encoder, folder + "/table", shard_rows=6, workers=2)
+    dppl.training.embed(source, encoder, folder + "/table", shard_rows=6, workers=2)
 
 watch(tiny.TinyTexts, "prepare")
 watch(tiny.TinyTexts, "encode_prepared")
-watch(dppl.io.shards, "write_atomically")
-watch(dppl.io.shards.ShardedTable, "_add_to_report")
+watch(dppl.io.tables.shards, "write_atomically")
+watch(dppl.io.tables.shards.ShardedTable, "_add_to_report")
 watch(os, "replace")
 watch(os, "fsync")
 for task in sys.argv[2:]:

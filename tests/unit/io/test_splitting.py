@@ -443,7 +443,7 @@ def test_a_table_larger_than_what_is_held_is_written_in_groups(tmp_path, monkeyp
 
 
 def test_the_reader_of_rows_keeps_no_line_of_the_next():
-    from dppl.io.lines import written_rows
+    from dppl.io.records.lines import written_rows
 
     text = 'a,"b\nc"\n\nd,e\r\n"f'
     assert [one for one, _ in written_rows(io.StringIO(text, newline=""), ",")] == [

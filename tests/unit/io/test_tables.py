@@ -18,8 +18,8 @@ from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import EmbeddingTable, read_classes, read_table, write_table
-from dppl.io.fragments import _parquet_rows
-from dppl.io.labels import as_labels
+from dppl.io.records.labels import as_labels
+from dppl.io.tables.fragments import _parquet_rows
 from dppl.kernel.reading import class_codes
 from dppl.lab import long_tailed
 from loops import loop
@@ -141,7 +141,7 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
 def test_blocks_of_shards_equal_the_array(
     tmp_path, monkeypatch, counts, group, size, batch
 ):
-    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", batch)
+    monkeypatch.setattr("dppl.io.tables.fragments._BATCH_ROWS", batch)
     folder = tmp_path / "shards"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
@@ -287,7 +287,7 @@ def test_a_slice_of_arrow_lists_gives_its_own_rows(dtype, kind):
 
 @pytest.mark.parametrize("kind", ["list", "large"])
 def test_width_is_found_behind_nulls(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.io.tables.fragments._BATCH_ROWS", 2)
     records = [None] * 5 + [[1.0, 2.0]]
     type_ = pa.list_(pa.float32()) if kind == "list" else pa.large_list(pa.float32())
     save_parquet(tmp_path / "a.parquet", {"x": pa.array(records, type=type_)})
@@ -974,7 +974,7 @@ def test_lists_of_varying_length_are_refused(tmp_path, records):
     "odd", [[[1.0], [1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], []]]
 )  # as many numbers as one length has
 def test_a_later_list_of_another_length_is_refused(tmp_path, monkeypatch, odd):
-    monkeypatch.setattr("dppl.io.fragments._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.io.tables.fragments._BATCH_ROWS", 2)
     save_parquet(tmp_path / "a.parquet", {"x": pa.array([[1.0, 2.0]] * 4 + odd)})
     refused(
         lambda: read_table(tmp_path / "a.parquet"),

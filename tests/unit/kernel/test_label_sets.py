@@ -11,7 +11,7 @@ from dppl.io import PartedTable
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, joint, residuals
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries import (
+from dppl.kernel.queries.base import (
     ADD_REMOVE,
     REPLACE_ONE,
     STEPS,

@@ -27,6 +27,8 @@ from dppl.kernel.queries import (
     NumberOfRecords,
     PublicClassSizes,
 )
+from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile
+from dppl.kernel.queries.selection import Selection
 from dppl.kernel.records import (
     HeldRecords,
     PartReader,
@@ -34,8 +36,6 @@ from dppl.kernel.records import (
     PrivateTable,
     SpreadRecords,
 )
-from dppl.kernel.selection import Selection
-from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
 from dppl.testing import check_private, recorded, replayed
 from laws.recipes import CLASSES, KINDS, each
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from dppl.errors import MeasurementError
-from dppl.kernel import outcomes
-from dppl.kernel.outcomes import (
+from dppl.kernel.persons import WholePersons
+from dppl.kernel.queries import outcomes
+from dppl.kernel.queries.base import STEPS
+from dppl.kernel.queries.outcomes import (
     TEMPERATURES,
     BandOutcomes,
     CalibrationSums,
@@ -20,8 +22,6 @@ from dppl.kernel.outcomes import (
     ScoreHistogram,
     Totals,
 )
-from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries import STEPS
 from loops import loop
 
 CLASSES = np.array(["a", "b", "c"])

@@ -6,7 +6,7 @@ import pytest
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import ApproxDP
-from dppl.kernel.queries import (
+from dppl.kernel.queries.base import (
     ADD_REMOVE,
     REPLACE_ONE,
     STEPS,

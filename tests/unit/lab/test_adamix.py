@@ -13,8 +13,8 @@ from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.kernel.privacy import Ledger
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab import AdaMix
-from dppl.prototypes import LinearProbe
-from dppl.prototypes._softmax import ExampleClassifier
+from dppl.methods import LinearProbe
+from dppl.methods.linear import ExampleClassifier
 from laws.recipes import BY_NAME
 from laws.replay import replay
 from loops import loop

@@ -13,13 +13,13 @@ from dppl.errors import (
     UnknownLabelError,
     WeakBudgetWarning,
 )
-from dppl.estimators.plan import seed_of
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.trainer import Training
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Statistic, Term, Unit
 from dppl.lab import FilmEnsemble
+from dppl.methods.fit_plan import seed_of
 from laws.replay import spent, watched
 
 CLASSES = ["a", "b", "c", "d"]

@@ -8,7 +8,7 @@ from dppl.errors import ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.lab import GlobalAdapt
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from loops import loop
 
 CLASSES = ["a", "b", "c"]

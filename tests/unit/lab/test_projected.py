@@ -9,9 +9,9 @@ from scipy.special import softmax
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes
 from dppl.audit import audit, worst_case
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.parameters import parameters
 from dppl.kernel.lattice import Lattice
 from dppl.lab import ProjectedPrototypes
+from dppl.methods.parameters import parameters
 from laws.recipes import BY_NAME, DIM
 from laws.replay import replay
 

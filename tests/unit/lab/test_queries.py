@@ -12,7 +12,7 @@ from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
-from dppl.lab.queries import (
+from dppl.lab.projection_queries import (
     IntegerProjection,
     Projected,
     ProjectedRows,

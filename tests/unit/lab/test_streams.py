@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.lab.streams import (
+from dppl.lab.task_streams import (
     average_accuracy,
     blurry,
     class_incremental,

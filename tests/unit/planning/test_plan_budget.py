@@ -9,10 +9,10 @@ import pytest
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.registry import BY_METHOD
 from dppl.io import load_sample
-from dppl.planning import is_worth_training, model
-from dppl.planning.plan import FEATURES, class_sizes
+from dppl.methods.registry import BY_METHOD
+from dppl.planning import is_worth_training, recall_model
+from dppl.planning.budget_plan import FEATURES, class_sizes
 
 USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}
 
@@ -221,7 +221,7 @@ def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(
     [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)],
 )
 def test_a_plan_counts_with_the_mu_that_a_fit_has(budget, mu):
-    assert model.spend("mean", budget) == pytest.approx(mu, abs=1e-4)
+    assert recall_model.spend("mean", budget) == pytest.approx(mu, abs=1e-4)
 
 
 def test_equal_costs_give_equal_plans():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dppl import ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
-from dppl.planning import model
-from dppl.planning.model import LAWS, NAMED
+from dppl.planning import recall_model
+from dppl.planning.recall_model import LAWS, NAMED
 
 ROOT = Path(__file__).parents[3]
 SPEC = importlib.util.spec_from_file_location(
@@ -36,7 +36,9 @@ classes = st.integers(2, 2000)
 
 def expected(law, s, n, mean, d, spend, n_classes):
     return float(
-        model.recall(model.variance(law, s, n, mean, d, spend) ** -0.5, n_classes)
+        recall_model.recall(
+            recall_model.variance(law, s, n, mean, d, spend) ** -0.5, n_classes
+        )
     )
 
 
@@ -44,8 +46,8 @@ def expected(law, s, n, mean, d, spend, n_classes):
 def test_recall_is_between_chance_and_1(law, s, n, mean, d, spend, n_classes):
     value = expected(law, s, n, mean, d, spend, n_classes)
     assert 1 / n_classes - 1e-9 <= value <= 1
-    v = model.variance(law, s, n, mean, d, spend)
-    low, high = model.recall_range(v, n_classes, law.spread)
+    v = recall_model.variance(law, s, n, mean, d, spend)
+    low, high = recall_model.recall_range(v, n_classes, law.spread)
     assert 0 <= low <= value <= high <= 1
 
 
@@ -74,7 +76,7 @@ def test_two_alternatives_have_a_closed_form():
     from scipy.special import ndtr
 
     strengths = np.linspace(0, 5, 20)
-    assert model.recall(strengths, 2) == pytest.approx(
+    assert recall_model.recall(strengths, 2) == pytest.approx(
         ndtr(strengths / np.sqrt(2)), abs=1e-9
     )
 
@@ -92,25 +94,28 @@ def test_many_alternatives_agree_with_a_simulation():
             ]
         )
         error = wins.std() / np.sqrt(len(wins))
-        assert abs(wins.mean() - model.recall(strength, n_classes)) < 5 * error
+        assert abs(wins.mean() - recall_model.recall(strength, n_classes)) < 5 * error
         assert (
-            abs(wins.mean() - model.recall(1.1 * strength, n_classes)) > 5 * error
+            abs(wins.mean() - recall_model.recall(1.1 * strength, n_classes))
+            > 5 * error
         )  # the control
 
 
 @given(st.floats(0.01, 0.99), classes)
 def test_hardness_inverts_recall(share, n_classes):
     accuracy = 1 / n_classes + share * (1 - 1 / n_classes)
-    s = model.hardness(accuracy, n_classes)
-    assert float(model.recall(s**-0.5, n_classes)) == pytest.approx(accuracy, abs=1e-6)
+    s = recall_model.hardness(accuracy, n_classes)
+    assert float(recall_model.recall(s**-0.5, n_classes)) == pytest.approx(
+        accuracy, abs=1e-6
+    )
 
 
 def test_the_cost_of_a_selection_is_its_epsilon():
-    assert model.spend("public", PureDP(0.7)) == pytest.approx(0.7)
-    assert model.spend("public", ApproxDP(0.7, 1e-6)) == 0.7
-    assert model.spend("softmax", GaussianDP(0.7)) == 0.7
+    assert recall_model.spend("public", PureDP(0.7)) == pytest.approx(0.7)
+    assert recall_model.spend("public", ApproxDP(0.7, 1e-6)) == 0.7
+    assert recall_model.spend("softmax", GaussianDP(0.7)) == 0.7
     with pytest.raises(BudgetError, match="pure"):
-        model.spend("softmax", PureDP(0.7))
+        recall_model.spend("softmax", PureDP(0.7))
 
 
 @pytest.mark.slow
@@ -161,10 +166,14 @@ def test_no_set_is_in_both_roles():
 
 
 @needs_measurements
-@pytest.mark.parametrize(("accuracy", "n_classes"), [model.EASY, model.HARD])
+@pytest.mark.parametrize(
+    ("accuracy", "n_classes"), [recall_model.EASY, recall_model.HARD]
+)
 def test_the_easy_and_the_hard_set_are_calibration_sets(accuracy, n_classes):
     s = script.groups(script.MEASURED, "softmax", False).of(script.CALIBRATION).s
-    assert any(model.hardness(accuracy, n_classes) == pytest.approx(own) for own in s)
+    assert any(
+        recall_model.hardness(accuracy, n_classes) == pytest.approx(own) for own in s
+    )
 
 
 @pytest.mark.slow

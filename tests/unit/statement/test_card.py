@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 import dppl
-from dppl._fingerprint import Fingerprint
+from dppl._utils.fingerprint import Fingerprint
 from dppl.errors import InputError
-from dppl.estimators.model_file import describe
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.methods.model_file import describe
 from dppl.statement import model_card, words
 from loops import loop
 from unit.statement.contents import described, evaluated, fitted, privately_evaluated
@@ -85,7 +85,7 @@ def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-7, 1e-5])
 def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_path):
-    model = dppl.prototypes.LinearProbe(
+    model = dppl.methods.LinearProbe(
         dppl.ApproxDP(1.0, delta),
         [0, 1],
         sampling_rate=0.1,

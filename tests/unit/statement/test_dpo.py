@@ -61,7 +61,7 @@ KINDS = {
         "Nothing was released from private records",
     ),
     "of several labels": (
-        lambda: dppl.prototypes.MultiLabelPrototypes(
+        lambda: dppl.methods.MultiLabelPrototypes(
             BUDGET, list("abc"), max_labels=2
         ).fit(X, [[y] for y in Y]),
         "any of 3 labels; where labels of a record are counted, at most 2 are",

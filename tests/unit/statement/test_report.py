@@ -18,7 +18,7 @@ from dppl import PublicData, lab
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy.guarantee import Guarantee
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 from dppl.statement import Report, make_report, model_card, words
 from dppl.statement.data import content, describe, evaluation_of
 from dppl.statement.pictures import gallery_of

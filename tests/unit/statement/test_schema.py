@@ -25,7 +25,6 @@ from dppl import (
 )
 from dppl.cli.main import app
 from dppl.continual import ContinualPrototypes
-from dppl.estimators.model_file import describe
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.terms import (
@@ -39,7 +38,8 @@ from dppl.kernel.privacy.terms import (
     Term,
     Unit,
 )
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
+from dppl.methods.model_file import describe
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(

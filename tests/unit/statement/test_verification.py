@@ -18,12 +18,12 @@ from dppl import (
     PureDP,
     SoftmaxPrototypes,
 )
+from dppl.audit.verification import verify
 from dppl.errors import DpplError, ModelFileError
-from dppl.estimators.registry import BY_NAME
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.kernel import Measurement
 from dppl.kernel.queries import ClassSums
-from dppl.statement.verification import verify
+from dppl.methods.registry import BY_NAME
 from laws.recipes import CHARGED, KINDS, SHARED
 from laws.streams import learn, stream
 from loops import loop
@@ -142,9 +142,9 @@ def is_found(path, description, guarantee, key="dppl"):
 
 
 def raw(path, key="dppl"):
-    from dppl import _tensorfile
+    from dppl._utils import tensorfile
 
-    return _tensorfile.read(path, key)[0]
+    return tensorfile.read(path, key)[0]
 
 
 def check_every_change_is_found(path, key="dppl"):
@@ -366,13 +366,13 @@ RECORDS = {"records": X}
     ],
 )
 def test_a_file_that_holds_more_than_a_model_is_found(lie, found, tmp_path):
-    from dppl import _tensorfile
+    from dppl._utils import tensorfile
 
     path = tmp_path / "m.safetensors"
     MeanPrototypes(GaussianDP(1.0), list("abc")).fit(X, Y).save(path)
-    fields, tensors = _tensorfile.read(path, "dppl")
+    fields, tensors = tensorfile.read(path, "dppl")
     lie(fields, tensors)
-    path.write_bytes(_tensorfile.to_bytes("dppl", fields, tensors))
+    path.write_bytes(tensorfile.to_bytes("dppl", fields, tensors))
     (differs,) = [check for check in verify(path).checks if not check.holds]
     assert differs.stated == found
 

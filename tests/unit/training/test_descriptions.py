@@ -10,9 +10,9 @@ import dppl
 from dppl import ZCDP, GaussianDP, PrivateClassifier, PublicData
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.public_data import ExamplesKept
+from dppl.methods.public_data import ExamplesKept
 from dppl.training import classifier as classifier_module
-from dppl.training import workflow
+from dppl.training import pipeline
 from dppl.training.descriptions import (
     Descriptions,
     are_words,
@@ -306,7 +306,7 @@ def test_the_default_looks_at_public_things_only(letters):
 
 def test_long_texts_are_counted_and_not_kept(letters):
     source = Descriptions([("cat", "abc" * 40_000), ("dog", "fgh")])
-    rows = embed_examples(source, letters, rows=workflow.ROWS)
+    rows = embed_examples(source, letters, rows=pipeline.ROWS)
     model = dppl.SoftmaxPrototypes(GaussianDP(1.0), CLASSES)
     model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(
         letters.encode(TEXTS), Y

@@ -35,13 +35,13 @@ from dppl.errors import (
     UnknownLabelError,
     WeakBudgetWarning,
 )
-from dppl.estimators.registry import BY_METHOD
-from dppl.io import EmbeddingTable, pipeline
+from dppl.io import EmbeddingTable
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
-from dppl.training import items
+from dppl.methods.registry import BY_METHOD
+from dppl.training import embedding, items
 from dppl.training.classifier import encoder_of_model
 from laws.traces import heard
 
@@ -403,7 +403,7 @@ def test_images_that_cannot_be_used_are_rows_of_nan(tmp_path):
 
 def test_what_is_no_matter_of_an_item_stops_the_work(letters, monkeypatch):
     monkeypatch.setattr(
-        pipeline, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow"))
+        embedding, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow"))
     )
     with pytest.raises(MissingExtra):
         items.embed_items(letters, ["a"], "X")
@@ -642,8 +642,8 @@ def test_in_a_pipeline():
         ("model", make().set_params(public=PublicData(PUBLIC))),
     ]
     pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y)
-    assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
-    assert pipeline.predict(TEST).tolist() == Y
+    assert embedding.score([text.upper() for text in TEST], Y) == 1.0
+    assert embedding.predict(TEST).tolist() == Y
     assert (
         clone(pipeline)
         .set_params(model__method="mean")

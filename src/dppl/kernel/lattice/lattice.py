@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice.stream import (
     RowSource,
@@ -80,7 +80,7 @@ class Lattice:
         pool: int = 1,
         rotation: int | None = None,
     ) -> None:
-        _validate.positive_integer(n_features=n_features, pool=pool)
+        validate.positive_integer(n_features=n_features, pool=pool)
         if pool > n_features:
             raise ParameterError(
                 f"must be at most the number of features, {n_features}; got {pool}.",

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import round_within
@@ -56,7 +56,7 @@ class CoinPress:
     split: tuple[float, ...] = COINPRESS_SPLITS["dppl"]
 
     def __post_init__(self) -> None:
-        _validate.positive(
+        validate.positive(
             mu=self.mu, **{f"split[{i}]": share for i, share in enumerate(self.split)}
         )
         if not self.split or sum(map(Fraction, self.split)) > 1:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy.tradeoff import (
     SMALLEST_EPSILON,
@@ -217,7 +217,7 @@ def sampled_gaussian_epsilon(
 
     It covers Gaussian releases that cost `mu`, too.
     """
-    _validate.open_unit(delta=delta)
+    validate.open_unit(delta=delta)
     account = _sampled_gaussian(multiplier, sampling_rate, steps, mu)
     with np.errstate(over="ignore"):
         epsilon = float(account.get_epsilon(delta))
@@ -352,7 +352,7 @@ def search_epsilon_and_order(
 
 def check_mean_runs(mean_runs: int) -> None:
     """Raise unless it is an integer of at least 2."""
-    _validate.positive_integer(mean_runs=mean_runs)
+    validate.positive_integer(mean_runs=mean_runs)
     if mean_runs < 2:
         raise ParameterError(
             "mean_runs must be at least 2; with one run there is nothing to choose from."

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import ClassVar
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import accounting, tradeoff
 
@@ -41,9 +41,9 @@ class Budget(ABC):
 
     def __post_init__(self) -> None:
         """Check the parameters, and keep them as Python floats: NumPy's narrow ones lower the precision of the rest."""
-        rules = {"delta": _validate.open_unit, "mu": _validate.not_negative}
+        rules = {"delta": validate.open_unit, "mu": validate.not_negative}
         for name, value in self.to_dict().items():
-            rules.get(name, _validate.positive)(**{name: value})
+            rules.get(name, validate.positive)(**{name: value})
             object.__setattr__(self, name, float(value))
         if mu := self.to_dict().get("mu"):
             tradeoff.check_mu(mu, least=tradeoff.SMALLEST_MU)
@@ -221,7 +221,7 @@ class ZCDP(Budget):
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up."""
-        _validate.open_unit(delta=delta)
+        validate.open_unit(delta=delta)
         return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
 
     def gaussian_allowance(self) -> GaussianDP:
@@ -257,7 +257,7 @@ class ApproxDP(Budget):
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the budget itself if `delta` is not smaller than its own."""
-        _validate.open_unit(delta=delta)
+        validate.open_unit(delta=delta)
         if delta < self.delta:
             raise BudgetError(
                 f"{self!r} implies nothing at the smaller delta={delta!r}."

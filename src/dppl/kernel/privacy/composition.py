@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy.accounting import (
     ORDERS,
@@ -75,11 +75,11 @@ class Cost:
     unit: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        _validate.positive(rho=self.rho)
-        _validate.positive_integer(count=self.count)
+        validate.positive(rho=self.rho)
+        validate.positive_integer(count=self.count)
         for name in ("mu", "epsilon"):
             if getattr(self, name) is not None:
-                _validate.positive(**{name: getattr(self, name)})
+                validate.positive(**{name: getattr(self, name)})
         if self.mu is not None:
             check_mu(self.mu)
         if self.mean_runs is not None:
@@ -135,7 +135,7 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     >>> split(GaussianDP(5.0), (9, 16))
     [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
     """
-    _validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
+    validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
     squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
     exact = [Fraction(float(share)) for share in shares]
     return [GaussianDP(root_below(squared_mu * share / sum(exact))) for share in exact]
@@ -233,7 +233,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     delta : float
     """
     _check_costs(costs)
-    _validate.open_unit(delta=delta)
+    validate.open_unit(delta=delta)
     delta = float(delta)  # the arithmetic of NumPy's narrow floats would be as narrow
     if not costs:
         return Composed(0.0, delta, "nothing was released")

@@ -11,7 +11,7 @@ from fractions import Fraction
 from importlib import metadata
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.kernel.privacy import tradeoff
@@ -326,7 +326,7 @@ class Guarantee:
         That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1)
         for Gaussian noise (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.6).
         """
-        _validate.open_unit(false_positive_rate=false_positive_rate)
+        validate.open_unit(false_positive_rate=false_positive_rate)
         if (selection := self._selection()) is not None:
             return tradeoff.selection_power(selection, false_positive_rate)
         if (mu := self.mu) is not None:

@@ -22,8 +22,8 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from dppl import _validate
-from dppl._optional import how_to_install
+from dppl._utils import validate
+from dppl._utils.optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
 from dppl.kernel.privacy.accounting import (
@@ -249,11 +249,11 @@ class Ledger:
             refuse_slip(budget)
         routes = () if budget is None else _ROUTES[tuple(budget.to_dict())]
         if accounting is not None and routes:
-            _validate.one_of(routes, accounting=accounting)
+            validate.one_of(routes, accounting=accounting)
         if adjacency is not None:
-            _validate.one_of(ADJACENCIES, adjacency=adjacency)
+            validate.one_of(ADJACENCIES, adjacency=adjacency)
         if unit is not None:
-            _validate.one_of(UNITS, unit=unit)
+            validate.one_of(UNITS, unit=unit)
         # Without a budget the account must be there already, and so must its file.
         self._engine = _connect(path_or_url, must_exist=budget is None)
         with _transaction(self._engine) as connection:
@@ -267,7 +267,7 @@ class Ledger:
                 if budget is None:
                     rule = f"must be a data set of {self._engine.url.database}, which has {', '.join(names) or 'none'}"
                     text = f"{rule}; got {dataset!r}; `dppl ledger create` opens an account for another."
-                    meant = _validate.closest(dataset, names)
+                    meant = validate.closest(dataset, names)
                     raise ParameterError(text, parameter="dataset", suggestion=meant)
                 if unit == Unit.PERSON and adjacency == "replace-one":
                     raise ParameterError(

@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from flint import arb, ctx
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import BudgetError
 
 _PRECISION = 128
@@ -47,7 +47,7 @@ def check_mu(mu: float, *, least: float = 0.0) -> None:
 @lru_cache(maxsize=256)
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest float epsilon of mu-GDP at delta (Dong, Roth, Su 2022, Corollary 2.13)."""
-    _validate.open_unit(delta=delta)
+    validate.open_unit(delta=delta)
     check_mu(mu)
     return _smallest(
         lambda epsilon: _covers(mu, epsilon, delta), SMALLEST_EPSILON, _LARGEST_EPSILON
@@ -57,7 +57,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 @lru_cache(maxsize=256)
 def gaussian_mu_within(epsilon: float, delta: float) -> float:
     """Return the largest float mu such that mu-GDP implies (epsilon, delta)."""
-    _validate.open_unit(delta=delta)
+    validate.open_unit(delta=delta)
     if not 0 < epsilon <= _LARGEST_EPSILON:
         raise BudgetError(
             f"epsilon must be at most {_LARGEST_EPSILON:g}; got {epsilon:.3g}."

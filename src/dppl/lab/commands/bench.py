@@ -8,7 +8,6 @@ import typer
 from dppl.cli._output import console, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import (
     NATURAL,
     NO_NOISE,
@@ -16,9 +15,10 @@ from dppl.lab.experiments.config import (
     figure_as_yaml,
     load_experiment,
 )
+from dppl.lab.experiments.markdown import write_report
+from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.papers import FIGURES
-from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import (
     DONE,
     FAILED,

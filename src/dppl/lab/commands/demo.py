@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from dppl._files import write_atomically
-from dppl._progress import progress
+from dppl._utils.files import write_atomically
+from dppl._utils.progress import progress
 from dppl.cli._output import console, print_model
 from dppl.cli._request import option, request
 from dppl.errors import ParameterError
@@ -31,7 +31,7 @@ from dppl.metrics import (
 )
 
 if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
+    from dppl.methods import EmbeddingClassifier
 
 _DEFAULT_FOLDER = "dppl-demo"
 
@@ -91,8 +91,7 @@ class Demo:
 
     def run(self) -> None:
         """Fit, compare, print and write."""
-        from dppl.estimators import PublicData
-        from dppl.prototypes import SoftmaxPrototypes
+        from dppl.methods import PublicData, SoftmaxPrototypes
 
         folder = _new_folder(self.out)
         screen = console(markup=True)
@@ -187,7 +186,7 @@ class Runs(NamedTuple):
 
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
     """Fit every method at every budget and imbalance ratio, seeded: numbers for people, no models for release."""
-    from dppl.estimators import PublicData
+    from dppl.methods import PublicData
 
     runs = []
     for ratio in IMBALANCE_RATIOS:

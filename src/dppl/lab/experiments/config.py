@@ -8,13 +8,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
 from dppl.lab.experiments.papers import FIGURES
-from dppl.lab.streams import Stream
+from dppl.lab.task_streams import Stream
 
 _BUILT_IN = resources.files("dppl.lab.experiments") / "configs"
 # Raised when cells or results change their meaning; results of different schemas are

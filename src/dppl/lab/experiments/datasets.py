@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl._types import Array
+from dppl._utils.types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.lab import long_tailed

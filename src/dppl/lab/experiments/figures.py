@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dppl._files import atomic_file
-from dppl._optional import optional
-from dppl._types import Float
+from dppl._utils.files import atomic_file
+from dppl._utils.optional import optional
+from dppl._utils.types import Float
 from dppl.lab.experiments.names import AT_DELTA, TUNED, epsilon_name
 
 # Okabe and Ito (2008), without the yellow, which is hard to see on white, and six that

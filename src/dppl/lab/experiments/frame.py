@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from dppl._optional import optional
+from dppl._utils.optional import optional
 from dppl.kernel.privacy.terms import Unit
 from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line

@@ -17,9 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from dppl import _validate
+from dppl._utils import validate
 from dppl.errors import ParameterError
-from dppl.estimators.registry import BY_NAME
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
@@ -35,7 +34,8 @@ from dppl.lab.experiments.datasets import (
     Pool,
 )
 from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
-from dppl.lab.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
+from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
+from dppl.methods.registry import BY_NAME
 
 T = TypeVar("T")
 _Key = tuple[str, str]  # name and encoder of a data set
@@ -216,7 +216,7 @@ class _Budget(_Strict):
             if kind in ("mu", "e") and self.delta is not None:
                 yield GaussianDP(value).to_approx(self.delta).to_dict()
             elif kind == "e":
-                _validate.positive(e=value)
+                validate.positive(e=value)
                 yield ZCDP(value**2 / 2).to_dict()
             else:
                 yield budget_from_dict({kind: value, **delta}).to_dict()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dppl import lab
-from dppl.estimators.parameters import with_options
-from dppl.estimators.public_data import PublicData
-from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
+from dppl.methods.parameters import with_options
+from dppl.methods.public_data import PublicData
+from dppl.methods.registry import BY_NAME, ENTRIES
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")

@@ -9,7 +9,7 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA, budget_from_dict, rounded_u
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
 from dppl.lab.experiments.datasets import Merged
 from dppl.lab.experiments.methods import ALL_METHODS, label
-from dppl.lab.streams import Stream
+from dppl.lab.task_streams import Stream
 
 TUNED = "tuned on private data, not covered"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"

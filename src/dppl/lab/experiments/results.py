@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from dppl._files import locked, named, write_atomically
+from dppl._utils.files import locked, named, write_atomically
 from dppl.errors import InputError
 from dppl.lab.experiments.config import SCHEMA
 

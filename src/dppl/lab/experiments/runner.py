@@ -10,10 +10,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from dppl import _validate
-from dppl.lab.experiments.cells import failure, run_cell
+from dppl._utils import validate
 from dppl.lab.experiments.config import Cell, Experiment
 from dppl.lab.experiments.datasets import DatasetSpec
+from dppl.lab.experiments.measure_cell import failure, run_cell
 from dppl.lab.experiments.results import DONE, Result, ResultsFile
 
 _Specs = Mapping[tuple[str, str], DatasetSpec]
@@ -40,7 +40,7 @@ def run_experiment(
 ) -> Summary:
     """Compute the cells without a result, in `jobs` processes; `finished` gets each result when it is on disk."""
     jobs = max(1, (os.cpu_count() or 1) - 1) if jobs is None else jobs
-    _validate.positive_integer(jobs=jobs)
+    validate.positive_integer(jobs=jobs)
     with ResultsFile(path) as results:
         # A cell is known by its key, whatever the configuration's name or order.
         already = results.done

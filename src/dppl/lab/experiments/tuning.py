@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dppl._optional import optional
-from dppl._types import Array
+from dppl._utils.optional import optional
+from dppl._utils.types import Array
 from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.methods import Method, Range
 from dppl.metrics import balanced_accuracy

@@ -19,7 +19,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, TensorRows
 from dppl.kernel.reading import as_labels, as_rows
 from dppl.lab import FeatureCovariance, GlobalAdapt, LeastSquares, Newton
-from dppl.prototypes import LinearProbe
+from dppl.methods import LinearProbe
 
 torch = pytest.importorskip("torch")
 

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 import dppl
-from dppl._files import remove_parts
+from dppl._utils.files import remove_parts
 from dppl.errors import BudgetExceeded, LedgerError
 from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module

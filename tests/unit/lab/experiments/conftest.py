@@ -74,7 +74,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the processes of a run from one that has imported everything: starting each anew takes seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["dppl.lab.experiments.runner", "dppl.prototypes", "dppl.continual.prototypes"]
+        ["dppl.lab.experiments.runner", "dppl.methods", "dppl.continual.prototypes"]
     )
     monkeypatch.setattr(runner, "_SPAWN", context)
 

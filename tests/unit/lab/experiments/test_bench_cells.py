@@ -12,9 +12,8 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.mechanisms import CoinPress
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
-from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments import frame
-from dppl.lab.experiments.cells import check_cells, run_cell
+from dppl.lab.experiments import measure_cell as cells_module
 from dppl.lab.experiments.datasets import (
     DatasetSpec,
     Examples,
@@ -22,6 +21,7 @@ from dppl.lab.experiments.datasets import (
     load_dataset,
     random_rows,
 )
+from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.methods import METHODS, Method
 from dppl.lab.experiments.names import paper_epsilon
 
@@ -126,7 +126,7 @@ def test_a_check_finds_bad_parameters_without_a_fit(
     experiment, monkeypatch, method, told
 ):
     loaded = experiment(methods=["mean", method])
-    monkeypatch.setattr("dppl.estimators.base.EmbeddingClassifier.fit", None)
+    monkeypatch.setattr("dppl.methods.base.EmbeddingClassifier.fit", None)
     with pytest.raises(ParameterError, match=told):
         check_cells(loaded.cells, loaded.datasets)
 

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.estimators.registry import ENTRIES
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.lab.commands.demo import PRIVATE
 from dppl.lab.experiments import config as config_module
 from dppl.lab.experiments.config import Cell, built_in_names, load_experiment
 from dppl.lab.experiments.datasets import Examples, Pool
 from dppl.lab.experiments.methods import METHODS
+from dppl.methods.registry import ENTRIES
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
 LINES = {"lines": "blobs/lines.txt", "without": ["b"]}

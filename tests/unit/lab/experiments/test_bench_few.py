@@ -6,11 +6,11 @@ import pytest
 from dppl import MeanPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.lab.experiments import cells as cells_module
-from dppl.lab.experiments.cells import check_cells, run_cell
+from dppl.lab.experiments import measure_cell as cells_module
 from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.datasets import Merged
-from dppl.lab.experiments.report import write_report
+from dppl.lab.experiments.markdown import write_report
+from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.results import ResultsFile
 
 TASKS = [{"alone": 1}, {"alone": 2}, {"groups": 2}, {"groups": 3}]

@@ -16,6 +16,7 @@ from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.datasets import Examples, Pool
 from dppl.lab.experiments.figures import line_styles, quartiles
 from dppl.lab.experiments.frame import default_settings, frame, lines
+from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.methods import METHODS
 from dppl.lab.experiments.names import (
     TUNED,
@@ -24,7 +25,6 @@ from dppl.lab.experiments.names import (
     paper_epsilon,
     position,
 )
-from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile, read_results
 
 COMMITTED = Path(__file__).parents[4] / "docs" / "results"

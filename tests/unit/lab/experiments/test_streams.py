@@ -12,14 +12,14 @@ import pytest
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab.experiments import figures
-from dppl.lab.experiments.cells import _start, check_cells, run_cell
 from dppl.lab.experiments.config import NO_NOISE, Cell, built_in_names, load_experiment
 from dppl.lab.experiments.datasets import Dataset, load_dataset
+from dppl.lab.experiments.markdown import write_report
+from dppl.lab.experiments.measure_cell import _start, check_cells, run_cell
 from dppl.lab.experiments.methods import STREAM_METHODS
 from dppl.lab.experiments.names import series_name
-from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile
-from dppl.lab.streams import RECIPES, Stream
+from dppl.lab.task_streams import RECIPES, Stream
 
 HALVES = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
 APPROX = {"epsilon": [1, 8], "delta": 1e-5}
@@ -106,10 +106,10 @@ def forgetful(monkeypatch, tmp_path):
         )
         spec = SimpleNamespace(name="onehot", encoder="none")
         monkeypatch.setattr(
-            "dppl.lab.experiments.cells.load_dataset",
+            "dppl.lab.experiments.measure_cell.load_dataset",
             lambda _: Dataset(*parts, np.arange(3), {}),
         )
-        monkeypatch.setattr("dppl.lab.experiments.cells._LOADED", {})
+        monkeypatch.setattr("dppl.lab.experiments.measure_cell._LOADED", {})
         parts = [
             np.load(folder / f"{part}.npy")
             for part in ("train_x", "train_y", "test_x", "test_y")

@@ -1,0 +1,1 @@
+"""What every room uses: checks of parameters, files, extras, progress and types."""

@@ -1,0 +1,94 @@
+"""Files of tensors with a JSON description, and a checksum of every byte.
+
+They are safetensors files. The checksum finds damage. It is no signature, and finds no
+lies: whoever changes a file can compute it again.
+"""
+
+import json
+import os
+from hashlib import sha256
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load, save
+
+from dppl._utils.types import Array
+
+_CHECKSUM = "checksum"
+_UNSET = "0" * 64
+
+
+def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, Array]) -> bytes:
+    """Return the content of a file whose description is under `key`; equal values give equal bytes."""
+    text = as_json({**fields, _CHECKSUM: _UNSET})
+    # One entry of metadata: safetensors writes several in any order.
+    content: bytes = save(
+        {name: np.ascontiguousarray(one) for name, one in tensors.items()}, {key: text}
+    )
+    # JSON within JSON: no value of a field holds quotes that are escaped once.
+    before, name, after = content.partition(rf"\"{_CHECKSUM}\": \"".encode())
+    return before + name + sha256(content).hexdigest().encode() + after[len(_UNSET) :]
+
+
+def read(
+    path: str | os.PathLike[str], key: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the description under `key` and the tensors; a ValueError says what is wrong with the file."""
+    return parsed(Path(path).read_bytes(), key)
+
+
+def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return what such bytes hold; a ValueError says what is wrong with them."""
+    try:
+        tensors = load(content)  # which checks all lengths
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        text = header.get("__metadata__", {}).get(key)
+    except Exception:  # a damaged file may raise anything
+        what = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
+        raise ValueError(what) from None
+    if text is None:
+        raise ValueError("is a safetensors file, but not a dppl model.")
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        stated = str(fields.pop(_CHECKSUM, ""))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise ValueError("carries a dppl description that cannot be read.") from None
+    # All bytes count but its own, which were zeros when it was computed.
+    known = len(stated) == len(_UNSET) and content.count(stated.encode()) == 1
+    if (
+        not known
+        or sha256(content.replace(stated.encode(), _UNSET.encode())).hexdigest()
+        != stated
+    ):
+        what = (
+            "has no checksum"
+            if not stated
+            else "is damaged: its checksum is not the one of its content"
+        )
+        raise ValueError(f"{what}. Fetch or fit it again.")
+    return fields, tensors
+
+
+def holds(path: str | os.PathLike[str], key: str) -> bool:
+    """Return whether a file says that it has a description under `key`; reading it checks the rest."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return key in (file.metadata() or {})
+    except Exception:  # a damaged file may raise anything
+        return False
+
+
+def as_json(fields: dict[str, Any]) -> str:
+    """Write public fields, numbers and arrays of NumPy among them."""
+    # Of what came in as parameters NumPy alone has `tolist`; anything else has no place
+    # in a file.
+    return json.dumps(
+        fields,
+        sort_keys=True,
+        ensure_ascii=False,
+        allow_nan=False,
+        default=methodcaller("tolist"),
+    )

@@ -1,0 +1,136 @@
+"""The checkpoint at which an interrupted run goes on.
+
+Its checksum finds damage and no lies, so whoever reads it checks what it says all the
+same.
+
+What was begun counts as done, so a resumed run never counts too little: before a step
+the checkpoint says that it has begun, with the state from before it. A run that died in
+a step goes on behind it: the step is lost and paid for, and no run draws more often
+than its guarantee says. Then a ledger, if there is one, counts the step too, and takes
+no step twice. The file comes first, so that it is never behind the ledger unless
+another run has gone on from a copy of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl._utils import tensorfile
+from dppl._utils.files import locked, write_atomically
+from dppl.errors import InputError, ParameterError
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy.ledger import LedgerEntry
+
+_KEY = "dppl_checkpoint"
+_ENTRY = {"dataset": str, "number": int, "run": str}
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run is."""
+
+    begun: int  # steps that have begun, and count
+    # Shape (size,): trained weights and the optimiser's memory, functions of what was
+    # released.
+    values: NDArray[np.float32]
+    velocity: NDArray[np.float32]
+    entry: LedgerEntry | None = None  # the charge that paid for all steps
+
+
+class Checkpoint:
+    """The file of one run; without a path it keeps nothing.
+
+    `identity` holds the public things that decide the run, JSON-ready, by the names
+    that they have for people.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, identity: dict[str, Any]
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._identity = identity
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs away from the file: two that go on from one state would draw twice for one charge."""
+        if self._path is None:
+            yield
+            return
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        lock.touch(mode=0o600)
+        with locked(
+            lock,
+            f"another run holds {self._path}; wait for it, or choose another file.",
+        ):
+            yield
+
+    def read(self, size: int, steps: int) -> State | None:
+        """Return the state of an earlier run of the same parameters and module, if there was one."""
+        if self._path is None or not self._path.exists():
+            return None
+        fields = dict[str, Any]()
+        tensors = dict[str, NDArray[Any]]()
+        with suppress(ValueError):
+            fields, tensors = tensorfile.read(self._path, _KEY)
+        identity, begun, entry = (
+            fields.get(name) for name in ("identity", "begun", "entry")
+        )
+        if not isinstance(identity, dict):
+            raise InputError(
+                f"{self._path} is damaged, or not a checkpoint of dppl; remove it, or name another."
+            )
+        # The names are ours: nothing that only the file says is shown.
+        changed = [
+            name
+            for name, value in self._identity.items()
+            if name not in identity or identity[name] != value
+        ]
+        if changed:
+            raise ParameterError(
+                f"{self._path} is of a run with another {', another '.join(changed)}; repeat that call, or choose "
+                "another file."
+            )
+        vectors = {
+            name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()
+        }
+        kinds = (
+            {name: type(value) for name, value in entry.items()}
+            if isinstance(entry, dict)
+            else entry
+        )
+        if (
+            type(begun) is not int
+            or not 0 <= begun <= steps
+            or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
+            or kinds not in (None, _ENTRY)
+        ):
+            raise InputError(
+                f"{self._path} contradicts itself; remove it, or choose another file."
+            )
+        if entry is not None:
+            from dppl.kernel.privacy.ledger import (
+                LedgerEntry,
+            )  # here, because a ledger needs SQLAlchemy
+
+            entry = LedgerEntry(**entry)
+        return State(begun, tensors["values"], tensors["velocity"], entry)
+
+    def write(self, state: State, begun: int) -> None:
+        """Say that `begun` steps have begun, of which those not in `state` are lost if the run dies."""
+        if self._path is None:
+            return
+        entry = state.entry and asdict(state.entry)
+        fields = {"identity": self._identity, "begun": begun, "entry": entry}
+        content = tensorfile.to_bytes(
+            _KEY, fields, {"values": state.values, "velocity": state.velocity}
+        )
+        write_atomically(self._path, content, overwrite=True, private=True)

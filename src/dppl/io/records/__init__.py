@@ -1,0 +1,1 @@
+"""Raw records: texts and images in files, sheets and databases, one after the other."""

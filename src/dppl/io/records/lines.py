@@ -1,0 +1,392 @@
+"""Texts in files of lines: CSV, JSON lines, and a text a line.
+
+How a file falls into records is its own format: in CSV a quote that is never closed
+takes all that follows into one record, which is then skipped. In the other two a byte
+order mark may begin any line, as where files were joined. Rows count from 1 without the
+header, and lines from 1, blank ones included, as spreadsheets and editors show them.
+Its encoding is the file's too, and not a record's: bytes that are none of it stop
+whoever opens the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+
+from dppl.errors import InputError, ParameterError
+from dppl.io.records.decoding import MOST_TEXT_BYTES
+from dppl.io.records.record import (
+    TEXTS,
+    BadRecord,
+    Columns,
+    Content,
+    Record,
+    Source,
+    TextRows,
+    bad_record,
+    exact,
+    make_record,
+    person_of,
+    resolve_columns,
+)
+
+_UTF_8 = "utf-8"
+_MARK = "\ufeff"
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_DELIMITERS = (",", ";", "\t", "|")
+_DECLARATION = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
+_LONGEST_DECLARATION = 16
+_CHARACTERS = 1 << 20  # that are read at once
+_LARGEST_LONG = (1 << 8 * struct.calcsize("l") - 1) - 1  # of the platform's C
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix that says what a file holds: of one that gzip packed, what comes before ``.gz``."""
+    return (path.with_suffix("") if _is_packed(path) else path).suffix.lower()
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a file of lines is written: None is UTF-8, or UTF-16 where it begins with its byte order mark."""
+
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            # Python's own test, which also refuses codecs that are none of texts.
+            io.TextIOWrapper(io.BytesIO(), encoding=self.encoding or _UTF_8)
+        except (LookupError, ValueError):
+            raise ParameterError(
+                f"must be an encoding of texts that Python knows, such as utf-8, cp1252 or utf-16; got "
+                f"{self.encoding!r}.",
+                parameter="encoding",
+            ) from None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What is named, as a table keeps it."""
+        return {} if self.encoding is None else {"encoding": self.encoding}
+
+    @contextmanager
+    def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
+        """Open a file; a byte order mark of UTF-8 is left to whoever reads."""
+        encoding = codecs.lookup(self.encoding or _UTF_8).name
+        unpacked: Any = gzip.open if _is_packed(path) else open
+        try:
+            if self.encoding is None:
+                with unpacked(path, "rb") as marked:
+                    encoding = _MARKS.get(marked.read(2), _UTF_8)
+            with unpacked(path, "rt", encoding=encoding, newline=newline) as file:
+                yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error):
+            raise InputError(
+                f"{path} must be a whole file of gzip; it is damaged or none; unpack or copy it again."
+            ) from None
+        except UnicodeError:
+            raise InputError(
+                f"must name the encoding of {path}, which is not {encoding}. Spreadsheets in Western Europe write "
+                "cp1252; if texts show odd characters under that, mend the file, or save it again as UTF-8.",
+                parameter="encoding",
+            ) from None
+
+    def check(self, path: Path) -> None:
+        """Read a file to its end, to see that it is in this encoding."""
+        with self.opened(path) as file:
+            while file.read(_CHARACTERS):
+                pass
+
+
+class CsvTexts(TextRows):
+    """Texts in a column of a CSV file with a header, whose usual names need not be given; ``.tsv`` has tabs."""
+
+    _kind = "csv"
+    _usual: Sequence[str] = TEXTS
+
+    def __init__(self, path: Path, columns: Columns, form: Form) -> None:
+        self._path = path
+        self._form = form
+        form.check(path)
+        self._delimiter, self._names = read_header(path, form)
+        resolved = resolve_columns(columns, self._names, path, self._usual, secret=True)
+        super().__init__(resolved, kind=self._kind, **form.parameters)
+
+    def __iter__(self) -> Iterator[Record]:
+        places = self._places(self._names)
+        rows = _rows(self._path, self._form, self._delimiter)
+        header, _ = next(rows)
+        for number, row in ((place - header, row) for place, row in rows):
+            if isinstance(row, str):
+                yield bad_record(f"row {number}", row)
+            elif len(row) != len(self._names):
+                cells = f"{len(row)} cell{'s' * (len(row) > 1)}"
+                yield bad_record(
+                    f"row {number}",
+                    f"its row has {cells}, and the header {len(self._names)}",
+                )
+            else:
+                yield self._record(
+                    number, {role: row[place] for role, place in places.items()}
+                )
+
+
+def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
+    """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
+    widths = {}
+    first = "\t" if suffix_of(path) == ".tsv" else ","
+    with form.opened(path) as file:
+        declared = _declared(file.readline(_LONGEST_DECLARATION))
+    for delimiter in (first, *_DELIMITERS) if declared is None else (declared,):
+        _, header = next(_rows(path, form, delimiter), (0, None))
+        if header is None:
+            raise InputError(f"{path} is empty; its first line must name the columns.")
+        widths[delimiter] = header if isinstance(header, list) else []
+    most = max(
+        widths, key=lambda delimiter: len(widths[delimiter])
+    )  # of equal ones the first
+    chosen = first if len(widths.get(first, ())) > 1 else most
+    return chosen, widths[chosen]
+
+
+def _declared(line: str) -> str | None:
+    """Return the delimiter that the first line of a file names, as Excel writes it; it is no row."""
+    match = _DECLARATION.fullmatch(line.removeprefix(_MARK).rstrip("\r\n"))
+    return None if match is None else match[1]
+
+
+def _rows(
+    path: Path, form: Form, delimiter: str
+) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield place and cells of the rows that are not blank; of one that is damaged the reason why it is skipped."""
+    # What belongs to a row is as the lenient reader says: a strict one stops within a
+    # damaged row, and would take the lines that remain of it for other rows.
+    with form.opened(path) as file:
+        lines = _CsvLines(file, delimiter)
+        for place, row in enumerate(
+            _without_limit(csv.reader(lines, delimiter=delimiter))
+        ):
+            damage = lines.end_row()
+            if row:
+                yield place, damage or row
+
+
+def written_rows(
+    file: Iterable[str], delimiter: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of an open CSV file that are not blank, each with the lines that it is written in."""
+    lines: list[str] = []
+
+    def kept() -> Iterator[str]:
+        for number, line in enumerate(file):
+            lines.append(line)
+            if number or _declared(line) is None:
+                yield line if number else line.removeprefix(_MARK)
+
+    # The reader asks for a line only where a row needs it, so `lines` holds this row
+    # and no other.
+    for row in _without_limit(csv.reader(kept(), delimiter=delimiter)):
+        text = "".join(lines)
+        lines.clear()
+        if row:
+            yield text, row
+
+
+def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV reader, however long; the limit, one of the whole process, is as it was in between."""
+    while True:
+        before = csv.field_size_limit(_LARGEST_LONG)
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(before)
+        yield row
+
+
+class _CsvLines:
+    """The lines of a CSV file for its reader, with a memory for the lines of one row.
+
+    The reader asks for another line of a row only where a quote is open. So if a row is
+    too long already, the lines that are left of it need not be read: one that closes
+    the quote stands for them.
+    """
+
+    def __init__(self, file: Iterable[str], delimiter: str) -> None:
+        self._file = file
+        self._delimiter = delimiter
+        self._row = io.StringIO(newline="")
+        self._length = self._lines = 0
+        self._open = False  # whether the file ends within a quote
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._file):
+            if not number:
+                if _declared(line) is not None:
+                    continue
+                line = line.removeprefix(_MARK)
+            self._lines += 1
+            if self._length <= MOST_TEXT_BYTES:
+                self._row.write(line)
+                self._length += (
+                    len(line.rstrip("\r\n")) + 1
+                )  # the same where the file ends without a line break
+                yield line
+            elif '"' in line:
+                # Does the line close the open quote? If not, the reader asks for the
+                # next one.
+                reader = csv.reader([f'"{line}', '"'], delimiter=self._delimiter)
+                next(_without_limit(reader))
+                if reader.line_num == 1:
+                    yield '"'
+        self._open = self._length > 0
+
+    def end_row(self) -> str | None:
+        """Forget the row that was read; return what is wrong with it."""
+        row = self._row
+        length = self._length
+        after = self._lines - 1
+        self._row = io.StringIO(newline="")
+        self._length = 0
+        self._lines = 0
+        # For the owner: these lines may be records, which are lost with this one.
+        taken = (
+            f", and it takes in {after} line{'s' * (after > 1)} after it"
+            if after
+            else ""
+        )
+        if self._open:
+            return f"its row opens a quote that never closes{taken}"
+        if length > MOST_TEXT_BYTES:
+            return "its row is too long"
+        try:
+            # Without a quote, every row is well formed.
+            if '"' in row.getvalue():
+                row.seek(0)
+                next(
+                    _without_limit(
+                        csv.reader(row, delimiter=self._delimiter, strict=True)
+                    )
+                )
+        except csv.Error:
+            return f"its row has a misplaced quote{taken}"
+        return None
+
+
+class JsonTexts(Source):
+    """Texts in a file with one JSON object a line; no line decides the names of columns, which would rename all."""
+
+    modality = "text"
+    label_type = pa.string()
+
+    def __init__(self, path: Path, columns: Columns, form: Form) -> None:
+        self._path = path
+        self._form = form
+        # Fixed, where the owner names no others.
+        self.columns = replace(columns, x=columns.x or "text", y=columns.y or "label")
+        self.person_type = None if columns.person is None else pa.string()
+        self.parameters = {"kind": "jsonl", **asdict(self.columns), **form.parameters}
+        form.check(path)
+
+    def __iter__(self) -> Iterator[Record]:
+        x = str(self.columns.x)
+        y = str(self.columns.y)
+        key = self.columns.id
+        for number, line in enumerate(_lines(self._path, self._form), 1):
+            if not line.strip():
+                continue
+            entry = None
+            try:
+                with suppress(ValueError, RecursionError):
+                    entry = json.loads(line)
+                if not isinstance(entry, dict):
+                    raise BadRecord("its line is not a JSON object")
+                person = (
+                    None
+                    if self.columns.person is None
+                    else person_in(entry, self.columns.person)
+                )
+            except BadRecord as reason:
+                yield bad_record(f"line {number}", str(reason))
+                continue
+            label = entry.get(y)
+            # Labels of lines are texts, since one record must not decide their type.
+            label = str(label) if type(label) is int else label
+            identity = number if key is None else exact(entry.get(key))
+            yield make_record(
+                f"line {number}", identity, label, *_text_in(entry.get(x)), person
+            )
+
+
+def person_in(entry: dict[str, Any], name: str) -> str | None:
+    """Return whose record a line is; None where the id is missing."""
+    # With a name that no line has, each record would else be a separate person.
+    if name not in entry:
+        raise BadRecord("it has no field for the id of its person")
+    return person_of(entry[name])
+
+
+def written_lines(file: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of an open file of JSON objects that are not blank, as they are written and as they are read."""
+    for written in file:
+        line = written.removeprefix(_MARK)
+        if line.strip():
+            yield written, line
+
+
+class TextLines(Source):
+    """A text a line, blank ones too, without labels."""
+
+    modality = "text"
+    label_type = None
+
+    def __init__(self, path: Path, form: Form) -> None:
+        self._path = path
+        self._form = form
+        self.parameters = {"kind": "text", **form.parameters}
+        form.check(path)
+
+    def __iter__(self) -> Iterator[Record]:
+        for number, line in enumerate(_lines(self._path, self._form), 1):
+            # As bytes: some encodings can write what no UTF-8 holds.
+            yield make_record(
+                f"line {number}",
+                number,
+                None,
+                *_text_in(line.encode("utf-8", "surrogatepass")),
+            )
+
+
+def _text_in(value: Any) -> Content:
+    """Return how to load a text, and its version; what is none of these says so when it is loaded."""
+    is_text = isinstance(value, str | bytes)
+    return (lambda: value) if is_text else bad_record(
+        "", "it has no text"
+    ).load, value if is_text else None
+
+
+def _lines(path: Path, form: Form) -> Iterator[str]:
+    """Yield the lines of a file, those that are too long cut, but too long still."""
+    # A line without an end takes no more memory than the longest that is allowed.
+    most = len(_MARK) + MOST_TEXT_BYTES + len("\r\n")
+    with form.opened(path, "\n") as file:
+        while line := file.readline(most):
+            yield line.removeprefix(_MARK).removesuffix("\n").removesuffix("\r")
+            while line and not line.endswith("\n"):
+                line = file.readline(most)

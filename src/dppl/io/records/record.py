@@ -1,0 +1,238 @@
+"""Sources of records: one after the other, each with a way to load it, or with a reason why it is skipped."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+from dppl.errors import InputError
+from dppl.io.records.labels import listed
+from dppl.kernel.persons import id_text
+
+Payload: TypeAlias = bytes | str
+Version: TypeAlias = str | bytes | None
+Label: TypeAlias = str | int | None
+Content: TypeAlias = tuple[
+    Callable[[], Payload], Version
+]  # a way to load it, and what differs where it does
+PersonId: TypeAlias = str | bytes | int | None
+
+_LARGEST_INTEGER = 2**63 - 1
+_FIRST_INEXACT = 2**53  # its float is also the next integer's
+# Usual names of columns.
+TEXTS = ("text", "sentence")
+CONTENTS = (*TEXTS, "image", "bytes")
+PATHS = ("file", "file_name", "filename", "path", "image")
+_LABELS = ("label", "labels", "y")
+
+
+class BadRecord(Exception):
+    """A record that is skipped. The text says why, to the owner, and quotes nothing of the record."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Record:
+    """One record, not loaded yet."""
+
+    id: str | None  # None where it cannot be read; such a record is skipped
+    reference: (
+        str  # where it lies in the source: a path, or a row or line counted from 1
+    )
+    label: Label  # None where it is missing
+    load: Callable[
+        [], Payload
+    ]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
+    version: Version  # differs where contents do, without loading them: a text, a `file_version`, why it is skipped
+    person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
+
+
+def make_record(
+    reference: str,
+    identity: Any,
+    label: Any,
+    load: Callable[[], Payload],
+    version: Version,
+    person: PersonId = None,
+) -> Record:
+    """Return the record with these ids and this label, or one that is skipped where they are none."""
+    try:
+        # Bytes and integers are ids of persons as they are; texts must be such.
+        if isinstance(person, str):
+            _text(person, "person id")
+        is_number = isinstance(identity, int) and not isinstance(identity, bool)
+        name = str(identity) if is_number else _text(identity, "id")
+        if not name:
+            raise BadRecord("its id is empty")
+        if isinstance(label, int) and not isinstance(label, bool):
+            # The table holds int64; a larger label is as good as missing.
+            label = label if abs(label) <= _LARGEST_INTEGER else None
+        elif label is not None:
+            label = _text(label, "label").strip() or None
+        return Record(name, reference, label, load, version, person)
+    except BadRecord as reason:
+        return bad_record(reference, str(reason))
+
+
+def rejected(record: Record, reason: str) -> Record:
+    """Return a record that gives `reason` when it is loaded."""
+    return replace(record, load=bad_record("", reason).load, version=reason)
+
+
+def bad_record(reference: str, reason: str) -> Record:
+    """Return a record of which nothing but its place is known, and that gives `reason` when it is loaded."""
+
+    def load() -> NoReturn:
+        raise BadRecord(reason)
+
+    return Record(None, reference, None, load, reason)
+
+
+def file_version(file: str | os.PathLike[str]) -> str:
+    """Return what changes when a file is rewritten: size and time, which file systems keep."""
+    state = os.stat(file)
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def exact(value: Any) -> Any:
+    """Return a float that is certainly an integer as that, as files hold integers where one is missing."""
+    is_whole = type(value) is float and value.is_integer()
+    return int(value) if is_whole and abs(value) < _FIRST_INEXACT else value
+
+
+def person_of(value: Any) -> str | None:
+    """Return the id of a person in a cell or field that has a type, as text; None for a missing one."""
+    value = exact(value)
+    if type(value) is float and value.is_integer():
+        raise BadRecord("its person id is a float, which is not exact from 2**53 on")
+    with suppress(Exception):
+        return value if isinstance(value, str) else id_text(value)
+    raise BadRecord("its person id is neither a text nor a whole number")
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str | bytes):
+        raise BadRecord(f"its {what} is neither a text nor an integer")
+    try:
+        # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
+        return (value if isinstance(value, bytes) else value.encode()).decode()
+    except UnicodeError:
+        raise BadRecord(f"its {what} is not UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of the columns with the text or image, the label, the id, and the id of the person whose record it is.
+
+    None takes a usual name, or no ids. No fit uses ids of records, so that they may
+    repeat.
+    """
+
+    x: str | None = None
+    y: str | None = None
+    id: str | None = None
+    person: str | None = None
+
+    def __post_init__(self) -> None:
+        # Labels taken for ids would make all records of a class one person's.
+        if self.person is not None and self.person == self.y:
+            raise InputError(
+                f"must name ids of persons; {self.person!r} holds the labels; name another.",
+                parameter="person",
+            )
+
+
+def resolve_columns(
+    columns: Columns,
+    names: Sequence[str],
+    where: Path,
+    usual: Sequence[str],
+    *,
+    secret: bool = False,
+) -> Columns:
+    """Return columns that are among `names`, usual ones for None; with `secret`, messages do not list names."""
+    # Given names are taken literally.
+    x = columns.x or next((name for name in usual if name in names), None)
+    y = columns.y or next(
+        (name for name in _LABELS if name in names and name != x), None
+    )
+    has = "see its first line" if secret else f"it has {listed(names)}"
+    if x is None:
+        raise InputError(
+            f"must name the column of {where} with the text or image; {has}.",
+            parameter="x",
+        )
+    resolved = replace(columns, x=x, y=y)
+    for parameter, name in asdict(resolved).items():
+        if name is not None and names.count(name) != 1:
+            raise InputError(
+                f"must be one column of {where}; got {name!r}; {has}.",
+                parameter=parameter,
+            )
+    return resolved
+
+
+class Source(ABC):
+    """Records in a fixed order. Iterating loads none of them, so it is fast and takes no memory.
+
+    Attributes
+    ----------
+    modality : str
+        "image" or "text".
+    label_type, person_type : pyarrow.DataType or None
+        Types of the labels and of the ids of persons, or None if there are none.
+    parameters : dict
+        What decides which records there are, except for the files themselves;
+        JSON-ready.
+    """
+
+    modality: str
+    label_type: pa.DataType | None
+    person_type: pa.DataType | None = None
+    parameters: dict[str, Any]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records."""
+
+    def count(self) -> int:
+        """Return the number of records, which is private."""
+        return sum(1 for _ in self)
+
+
+class TextRows(Source):
+    """Texts in rows of a file or query whose columns have names; labels and ids are texts, too."""
+
+    modality = "text"
+
+    def __init__(self, columns: Columns, **parameters: str) -> None:
+        self.columns = columns
+        self.label_type = None if columns.y is None else pa.string()
+        self.person_type = None if columns.person is None else pa.string()
+        self.parameters = {**parameters, **asdict(columns)}
+
+    def _places(self, names: list[str]) -> dict[str, int]:
+        """Return where each column is, by what it is for: x, y, id and person."""
+        return {
+            role: names.index(name)
+            for role, name in asdict(self.columns).items()
+            if name is not None
+        }
+
+    def _record(self, number: int, fields: dict[str, Any]) -> Record:
+        """Return the record in a row, by what its fields are for."""
+        text = fields["x"]
+        identity = fields.get("id", number)
+        try:
+            person = person_of(fields.get("person"))
+        except BadRecord as reason:
+            return bad_record(f"row {number}", str(reason))
+        return make_record(
+            f"row {number}", identity, fields.get("y"), lambda: text, text, person
+        )

@@ -1,0 +1,1 @@
+"""Tables of embeddings: one form inside, and files at the edge."""

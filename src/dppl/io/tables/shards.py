@@ -1,0 +1,316 @@
+"""A table in the making: a folder of Parquet shards, a manifest that says which are finished, and a list for the owner.
+
+A shard holds the records of a fixed stretch of the source, without those that are
+skipped, so whoever goes on after an interruption writes the bytes that an uninterrupted
+run would have written. A shard is written whole, then the report is, then the manifest
+that counts both; what a killed process leaves beyond the manifest is rewritten.
+
+The report on records that were skipped is the only place where anything is said about
+single records.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dppl._utils.files import locked, named, write_atomically
+from dppl.errors import InputError, ParameterError
+from dppl.io.records.record import PersonId
+from dppl.io.tables.read import MANIFEST
+from dppl.io.tables.writing import PERSON, repeating, rows_column
+
+NOTICE = (
+    "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
+    "publish it, and do not pass it on with the table or a model. Whether a record is skipped depends on that record "
+    "alone."
+)
+# By which a report is known, also one of another version.
+_MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+_VERSION = 4
+
+
+class Skipped(NamedTuple):
+    """A record that cannot be used."""
+
+    id: str | None
+    reference: str
+    reason: str
+
+
+@dataclass
+class Window:
+    """What becomes of a stretch of the source: an entry a list for each embedded record.
+
+    `skipped` is for the owner; `usable` has an entry for every record.
+    """
+
+    ids: list[str | None] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+    labels: list[str | int | None] = field(default_factory=list)
+    persons: list[PersonId] = field(default_factory=list)
+    rows: list[NDArray[Any]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    usable: list[bool] = field(default_factory=list)
+
+    def extend(self, other: Window) -> None:
+        """Add what becomes of the next stretch."""
+        for name, entries in vars(self).items():
+            entries.extend(getattr(other, name))
+
+    def to_bytes(self, schema: pa.Schema) -> bytes:
+        """Return the Parquet file of these rows, which is the same bytes for the same rows."""
+        kind = schema.field("x").type
+        rows = (
+            np.stack(self.rows)
+            if self.rows
+            else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+        )
+        values = {
+            "id": self.ids,
+            "reference": self.references,
+            "y": self.labels,
+            PERSON: self.persons,
+        }
+        columns = [
+            rows_column(rows, kind)
+            if column.name == "x"
+            else pa.array(values[column.name], column.type)
+            for column in schema
+        ]
+        buffer = io.BytesIO()
+        pq.write_table(
+            pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema)
+        )
+        return buffer.getvalue()
+
+
+def check_place(path: Path) -> None:
+    """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
+    try:
+        if stat.S_ISREG(path.lstat().st_mode):
+            with _opened(path, "rb") as file:
+                if _MARK.startswith(file.read(len(_MARK))):
+                    return
+    except FileNotFoundError:
+        return
+    raise ParameterError(
+        f"{path} is in the way of the report; move it away, or choose another folder."
+    )
+
+
+def as_line(entry: dict[str, Any]) -> bytes:
+    """Return an entry as a line of the report."""
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _opened(path: Path, mode: str) -> IO[bytes]:
+    """Open a file, but through no link; a new one is for its owner only."""
+    return open(
+        path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600)
+    )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
+
+    file: str
+    size: int
+    rows: int
+    records: int
+    left_out: dict[str, int]
+    source: str
+    report: int
+
+
+class OtherOptions(ParameterError):
+    """A folder was begun with other options."""
+
+    def __init__(self, folder: Path, difference: str) -> None:
+        super().__init__(
+            f"{folder} was begun with {difference}; choose the options of that time, or another folder, or remove this "
+            "one."
+        )
+        self.difference = difference
+
+
+class SourceChanged(InputError):
+    """A folder was begun with another source."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"the source has changed since {folder} was begun; remove that folder, or choose another."
+        )
+
+
+class ShardedTable:
+    """The folder of a table, open for one process, and the report next to it."""
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]
+    ) -> None:
+        self.folder = folder
+        self.report = folder.with_name(f"{folder.name}.report.jsonl")
+        self._schema = schema
+        self._parameters = parameters
+        # A report of something else must not be replaced by this one.
+        if not folder.exists():
+            check_place(self.report)
+        folder.mkdir(mode=0o700, exist_ok=True)  # for its owner only
+        with ExitStack() as stack:
+            refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
+            # Nobody else writes from here on.
+            stack.enter_context(locked(folder, refusal))
+            self.done, self.finished = self._read_manifest()
+            if not self.finished:
+                check_place(self.report)
+                if self.done:
+                    self.report.chmod(0o600)
+                    # What a killed process wrote beyond the manifest is rewritten.
+                    os.truncate(self.report, self.done[-1].report)
+                else:
+                    self.report.unlink(missing_ok=True)
+                    self._add_to_report({"notice": NOTICE})
+                for part in folder.glob(
+                    ".*.part"
+                ):  # what a killed process left half-way
+                    part.unlink()
+                self._write_manifest()
+            # Lets another process have the folder.
+            self.close = stack.pop_all().close
+
+    def append(self, window: Window, records: int, source: str) -> None:
+        """Write the shard of so many records; `source` is the hash of the source up to its end."""
+        path = self.folder / f"part-{len(self.done):06}.parquet"
+        content = window.to_bytes(self._schema)
+        # The file, then the report, then the manifest that counts both.
+        write_atomically(path, content, overwrite=True, private=True)
+        reported = self._add_to_report(*(one._asdict() for one in window.skipped))
+        reasons = Counter(one.reason for one in window.skipped)
+        shard = Shard(
+            path.name,
+            len(content),
+            len(window.rows),
+            records,
+            dict(reasons),
+            source,
+            reported,
+        )
+        self.done.append(shard)
+        self._write_manifest()
+
+    def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
+        """Stop because records cannot be used; they are listed first."""
+        if not self.finished:
+            self._add_to_report(*(one._asdict() for one in skipped))
+        raise InputError(
+            f"is stop, but a record of the source cannot be used; see {self.report}.",
+            parameter="unusable",
+        )
+
+    def finish(self) -> None:
+        """Say that there are no more records: only now do readers take the folder for a table."""
+        reasons: Counter[str] = sum(
+            (Counter(shard.left_out) for shard in self.done), Counter()
+        )
+        records, rows = (
+            sum(getattr(shard, name) for shard in self.done)
+            for name in ("records", "rows")
+        )
+        self._add_to_report(
+            {
+                "records": records,
+                "embedded": rows,
+                "left_out": dict(sorted(reasons.items())),
+            }
+        )
+        self.finished = True
+        self._write_manifest()
+
+    def _add_to_report(self, *entries: dict[str, Any]) -> int:
+        """Add lines to the report, wait until they are on disk, and return its size."""
+        with named(self.report), _opened(self.report, "ab") as file:
+            file.writelines(map(as_line, entries))
+            file.flush()
+            # The manifest counts these bytes, so they come to the disk before it.
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def _read_manifest(self) -> tuple[list[Shard], bool]:
+        """Return the shards that are finished, and whether all are."""
+        path = self.folder / MANIFEST
+        if not path.exists():
+            if any(entry.name[0] != "." for entry in self.folder.iterdir()):
+                raise ParameterError(
+                    f"{self.folder} must be a new folder, or a table to go on with; it is neither."
+                )
+            return [], False
+        try:
+            manifest = json.loads(path.read_bytes())
+            version = manifest["version"]
+            parameters = manifest["parameters"]
+            finished = manifest["finished"]
+            shards = [Shard(**entry) for entry in manifest["shards"]]
+        except (ValueError, TypeError, KeyError):
+            raise InputError(
+                f"{path} is damaged; write the table anew into another folder."
+            ) from None
+        if (version, parameters) != (_VERSION, self._parameters):
+            others = [
+                f"another {key}"
+                for key, new in sorted(self._parameters.items())
+                if parameters.get(key) != new
+            ]
+            raise OtherOptions(
+                self.folder, ", ".join(others) or "another version of dppl"
+            )
+
+        # A finished table stays one, though its owner may have moved the report. An
+        # unfinished one counts up to the first shard or line of the report that is
+        # gone.
+        if finished and all(
+            _has(self.folder / shard.file, shard.size) for shard in shards
+        ):
+            return shards, True
+        whole = itertools.takewhile(
+            lambda shard: (
+                _has(self.folder / shard.file, shard.size)
+                and _has(self.report, shard.report)
+            ),
+            shards,
+        )
+        return list(whole), False
+
+    def _write_manifest(self) -> None:
+        content = {
+            "version": _VERSION,
+            "finished": self.finished,
+            "parameters": self._parameters,
+        }
+        content["shards"] = [asdict(shard) for shard in self.done]
+        write_atomically(
+            self.folder / MANIFEST,
+            json.dumps(content, indent=1).encode(),
+            overwrite=True,
+            private=True,
+        )
+
+
+def _has(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size >= size

@@ -1,0 +1,274 @@
+"""Selection among public rows: the exponential mechanism over sums of clipped similarities with private rows."""
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from itertools import accumulate, groupby
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl._utils.progress import PATIENCE, progress
+from dppl.errors import InputError
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.kernels import (
+    PUBLIC_ROWS,
+    SimilarityClip,
+    each_utilities,
+    utilities,
+)
+from dppl.kernel.lattice.lattice import Int8
+from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
+from dppl.kernel.mechanisms.exponential import Requests
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.terms import Statistic, Term
+from dppl.kernel.queries import OwnAnswer
+from dppl.kernel.reading import Codes
+from dppl.kernel.records import HeldRecords, Records, pieces
+
+Int64 = NDArray[np.int64]
+
+# Tallies of parts of the public rows may take so many bytes together; the more parts,
+# the less is looked at again.
+_TALLY_BYTES = 1 << 25
+# The second look holds about so many bytes of rows and utilities at a time.
+_LOOK_BYTES = 1 << 23
+_MAPPED_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Selection(OwnAnswer):
+    """Positions of public rows for each class, by the exponential mechanism.
+
+    The utility of a public row for a class is the sum of its similarities with the
+    private rows of the class, clipped to whole numbers between two bounds. A record is
+    in one class, and moves each utility there by at most the sensitivity of the clip;
+    all in one direction under add-remove.
+    """
+
+    lattice: Lattice
+    n_classes: int
+    n_selected: int
+    bounds: tuple[float, float]  # on 1 + cosine
+    repeats = False
+    selects = True
+
+    @property
+    def clip(self) -> SimilarityClip:
+        """The bounds on products of lattice rows."""
+        (low, high), square = self.bounds, self.lattice.squared_norm
+        return SimilarityClip(
+            low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square)
+        )
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With their number."""
+        return Term(
+            Statistic.PUBLIC_POSITIONS,
+            n_selected=self.n_selected,
+            n_classes=self.n_classes,
+        )
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """Square of what a record moves a utility by."""
+        return Fraction(self.clip.sensitivity) ** 2
+
+    def mechanism(
+        self, budget: Budget, times: int, relation: str
+    ) -> ExponentialMechanism:
+        """Return the selection that the budget allows."""
+        return ExponentialMechanism.within(
+            budget, self.clip.sensitivity, self.n_selected, adjacency=relation
+        )
+
+    def answer(
+        self, mechanism: Any, records: Records, source: Randomness, *, public: RowSource
+    ) -> Int64:
+        """Return positions among the public rows, shape (n_classes, n_selected)."""
+        empty = mechanism.tally(np.empty((self.n_classes, 0), np.int64))
+        # A tally takes the same memory for few rows as for many.
+        n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
+        part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
+        scores = _Scores(
+            self.lattice, self.n_classes, self.clip, mechanism, empty, part_rows
+        )
+        # Pieces are scored one by one, in parts with a tally each. Where parts of the
+        # records are read, tasks read the files of public rows, too.
+        pool = [public] if isinstance(records, HeldRecords) else pieces(public)
+        first_rows = [0, *accumulate(piece.shape[0] for piece in pool)]
+        first_parts = [0, *accumulate(scores.n_parts(piece.shape[0]) for piece in pool)]
+        scored = dict(records.each(scores.tallies, pool))
+        tallies, hashes = zip(
+            *(scored[place] for place in range(len(pool))), strict=True
+        )
+
+        def look(requests: Requests) -> Iterator[tuple[int, int, Int64, Int64]]:
+            by_piece: dict[int, Requests] = {}
+            for part, classes in requests.items():
+                place = bisect_right(first_parts, part) - 1
+                by_piece.setdefault(place, {})[part - first_parts[place]] = classes
+            places = list(by_piece)
+            items = [(pool[place], by_piece[place], hashes[place]) for place in places]
+            for item, (code, part, few, positions) in records.each(scores.look, items):
+                place = places[item]
+                yield (
+                    code,
+                    part + first_parts[place],
+                    few,
+                    positions + first_rows[place],
+                )
+
+        selected: Int64 = mechanism.select_each(
+            [tally for parts in tallies for tally in parts], look, source
+        )
+        return selected
+
+
+class RowsByClass:
+    """Lattice rows, sorted by class, and the number of each; code -1 is skipped."""
+
+    def __init__(
+        self, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int
+    ) -> None:
+        counted = codes >= 0
+        places = np.empty(len(codes), np.intp)
+        places[np.argsort(codes, kind="stable")] = np.arange(
+            len(codes)
+        ) - np.count_nonzero(~counted)
+        self.rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
+        start = 0
+        for block in lattice.blocks(source, _MAPPED_ROWS):
+            part = slice(start, start + len(block))
+            self.rows[places[part][counted[part]]] = block[counted[part]]
+            start += len(block)
+        self.sizes: list[int] = np.bincount(
+            codes[counted], minlength=n_classes
+        ).tolist()
+
+    def digest(self) -> bytes:
+        """Return a hash by which a second reading is compared with the first."""
+        return sha256(self.rows.tobytes() + repr(self.sizes).encode()).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scores:
+    """Utilities of pieces of the public rows: public parameters, which travel. A part is a number of whole blocks."""
+
+    lattice: Lattice
+    n_classes: int
+    clip: SimilarityClip
+    mechanism: ExponentialMechanism
+    empty: Tally
+    part_rows: int
+
+    def n_parts(self, rows: int) -> int:
+        return math.ceil(rows / self.part_rows)
+
+    def tallies(
+        self, records: HeldRecords, piece: RowSource
+    ) -> Iterator[tuple[list[Tally], list[bytes]]]:
+        """Yield the tallies of the parts of a piece, and hashes of their lattice rows."""
+        private = self._by_class(records)
+        n_public = piece.shape[0]
+        parts = [self.empty] * self.n_parts(n_public)
+        lock = Lock()
+
+        def count(start: int, block: Int8, few: Int64) -> None:
+            usable = _usable(block)
+            part = start // self.part_rows
+            tally = self.mechanism.tally(few if usable.all() else few[:, usable])
+            with lock:  # in any order, the same integers
+                parts[part] = Tally.merged([parts[part], tally])
+                advance(len(block))
+
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
+        blocks = (block for _, block in self._blocks(piece, range(len(parts)), hashes))
+        with progress("selecting", n_public, delay=PATIENCE) as advance:
+            each_utilities(
+                private.rows,
+                private.sizes,
+                blocks,
+                n_public,
+                self.lattice,
+                self.clip,
+                count,
+            )
+        yield (
+            parts,
+            [*(hashes[part].digest() for part in range(len(parts))), private.digest()],
+        )
+
+    def look(
+        self, records: HeldRecords, item: tuple[RowSource, Requests, list[bytes]]
+    ) -> Iterator[tuple[int, int, Int64, Int64]]:
+        """Yield what is sought in a piece; parts and positions are those within it.
+
+        It is an error if rows, public or private, changed: the draw was made by other
+        scores, and which candidate has the new ones would reveal its private bins.
+        """
+        piece, requests, before = item
+        private = self._by_class(records)
+        if private.digest() != before[-1]:
+            raise InputError("the records changed while they were read.")
+        by_class = np.split(private.rows, np.cumsum(private.sizes)[:-1])
+        hashes: defaultdict[int, Any] = defaultdict(sha256)
+
+        def held(block: tuple[int, Any]) -> tuple[int, int]:
+            part, offset = divmod(block[0], self.part_rows)
+            return part, offset * (
+                self.lattice.dim + 8 * len(requests[part])
+            ) // _LOOK_BYTES
+
+        for (part, _), group in groupby(self._blocks(piece, requests, hashes), held):
+            starts, blocks = zip(*group, strict=True)
+            usable = np.flatnonzero(
+                np.concatenate([_usable(block) for block in blocks])
+            )
+            size = sum(map(len, blocks))
+            few = utilities(
+                [by_class[code] for code in requests[part]],
+                blocks,
+                size,
+                self.lattice,
+                self.clip,
+            )
+            for (code, bins), scores in zip(requests[part].items(), few, strict=True):
+                sought = usable[self.mechanism.is_sought(scores[usable], bins)]
+                yield code, part, scores[sought], starts[0] + sought
+        if any(hashes[part].digest() != before[part] for part in requests):
+            raise InputError("the public rows changed while they were read.")
+
+    def _by_class(self, records: HeldRecords) -> Any:
+        """Return the private lattice rows, which are mapped once in each process."""
+        if records.by_class is None:
+            records.by_class = RowsByClass(
+                self.lattice, records.rows, records.codes, self.n_classes
+            )
+        return records.by_class
+
+    def _blocks(
+        self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]
+    ) -> Iterator[tuple[int, Int8]]:
+        """Yield positions and lattice rows of blocks, none of which lies in two parts, and hash the rows of parts."""
+        start = 0
+        for block in iter_blocks(piece, PUBLIC_ROWS):
+            edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
+            for rows in (block[:edge], block[edge:]):
+                if len(rows) and start // self.part_rows in parts:
+                    mapped = self.lattice.transform(rows)
+                    hashes[start // self.part_rows].update(mapped.data)
+                    yield start, mapped
+                start += len(rows)
+
+
+def _usable(block: Int8) -> NDArray[np.bool_]:
+    """Mark the rows that are candidates: a damaged public row maps to zero, and represents nothing."""
+    return np.asarray(block.any(axis=1))

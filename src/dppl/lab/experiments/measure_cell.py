@@ -1,0 +1,370 @@
+"""What happens in one cell: draw the subset, fit, predict, measure."""
+
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dppl import metrics
+from dppl._utils.types import Array
+from dppl.errors import DpplError, InputError, ParameterError
+from dppl.kernel.mechanisms import CoinPress
+from dppl.kernel.persons import ids_of_fit
+from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.guarantee import software_versions
+from dppl.lab import long_tailed
+from dppl.lab.experiments.config import NATURAL, NO_NOISE, SCHEMA, Cell
+from dppl.lab.experiments.datasets import Dataset, DatasetSpec, load_dataset
+from dppl.lab.experiments.methods import ALL_METHODS
+from dppl.lab.experiments.names import paper_epsilon
+from dppl.lab.experiments.results import DONE, FAILED, Result
+from dppl.lab.experiments.tuning import tune
+from dppl.lab.task_streams import Task, average_accuracy, forgetting
+from dppl.methods import PublicData
+
+_Specs = Mapping[tuple[str, str], DatasetSpec]
+_LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
+
+
+def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
+    """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
+    cells = list(cells)
+    loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
+    # Neither seed nor imbalance ratio matters here.
+    different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
+    for cell in different.values():
+        dataset = loaded[cell.dataset, cell.encoder].merged(cell.classes, cell.seed)
+        if cell.pool is not None:
+            dataset.available(cell.pool)
+        dataset.split(cell.examples, cell.seed)
+        if cell.stream is not None:
+            cell.stream.check(dataset)
+        if dataset.groups is not None and (cell.trials or cell.stream is not None):
+            raise ParameterError(
+                f"data set {cell.dataset!r} has groups in files; tune and streams take none."
+            )
+        try:
+            model = _start(cell, dataset, cell.noise_seed)
+            if ALL_METHODS[cell.method].private:
+                most = getattr(model, "max_tasks", None)
+                if (
+                    cell.stream is not None
+                    and most is not None
+                    and most < cell.stream.n_tasks
+                ):
+                    raise ParameterError(
+                        f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks."
+                    )
+                model.check_parameters()
+                ids_of_fit(dataset.groups, dataset.X, model.max_classes_per_person)
+                width = dataset.X.shape[1]
+                model._lattice(
+                    width,
+                    None if cell.pool is None else np.ones((1, width), np.float32),
+                )
+        except (DpplError, TypeError, ValueError) as error:
+            given = (
+                ", ".join(f"{name}: {value}" for name, value in cell.parameters.items())
+                or "no parameters"
+            )
+            raise ParameterError(
+                f"{cell.method} with {given}, on data set {cell.dataset!r}: {error}"
+            ) from None
+    for key, stream, seed in dict.fromkeys(
+        ((c.dataset, c.encoder), c.stream, c.seed) for c in cells
+    ):
+        if stream is not None:
+            try:
+                stream.test_tasks(loaded[key], seed)
+            except (InputError, ParameterError) as error:
+                raise type(error)(
+                    f"{stream.name}, of data set {key[0]!r} with seed {seed}: {error}"
+                ) from None
+
+
+def run_cell(cell: Cell, datasets: _Specs) -> Result:
+    """Compute a cell; one that fails gives a result too, with class and message of the error."""
+    try:
+        with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
+            warnings.simplefilter("always")
+            key = cell.dataset, cell.encoder
+            if key not in _LOADED:
+                _LOADED[key] = load_dataset(datasets[key])
+            dataset = _LOADED[key].merged(cell.classes, cell.seed)
+            content = (
+                _measure(cell, dataset)
+                if cell.stream is None
+                else _measure_stream(cell, dataset)
+            )
+    except Exception as error:
+        return failure(cell, type(error).__name__, str(error))
+    texts = sorted(
+        {f"{warning.category.__name__}: {warning.message}" for warning in caught}
+    )
+    return {**_head(cell, DONE), **content, "warnings": texts}
+
+
+def failure(cell: Cell, error: str, message: str) -> Result:
+    """Return the result of a cell that failed."""
+    return {**_head(cell, FAILED), "error": error, "message": message}
+
+
+def _head(cell: Cell, status: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "key": cell.key,
+        "status": status,
+        "cell": cell.to_dict(),
+        "software": software_versions(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _measure(cell: Cell, dataset: Dataset) -> Result:
+    method = ALL_METHODS[cell.method]
+    budget = cell.make_budget()
+    rows, examples = dataset.split(cell.examples, cell.seed)
+    X, y, persons = _records(cell, dataset, rows)
+    persons = persons if method.private else {}
+    # Rows that serve as examples are public, so no private record is among them.
+    given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
+    parameters = dict(cell.parameters)
+    searched = None
+    seconds = dict[str, float]()
+
+    def fit(
+        settings: Mapping[str, Any], X: Any, y: Any, seed: int, **persons: Any
+    ) -> Any:
+        return method.build(budget, dataset.classes, seed, settings, given).fit(
+            X, y, **persons
+        )
+
+    if cell.trials:
+        # The search looks at private records and pays nothing for it; `covered` says so
+        # in the result.
+        with _timed(seconds, "tune"):
+            searched = tune(cell, method, fit, X, y, dataset.classes)
+        parameters |= searched["best"]
+    with _timed(seconds, "fit"):
+        model = fit(parameters, X, y, cell.noise_seed, **persons)
+    with _timed(seconds, "predict"):
+        predicted = model.predict(np.asarray(dataset.X_test))
+    measured = _result(cell, dataset, model, y, predicted, seconds)
+    error = None
+    if hasattr(model, "predict_proba"):
+        probabilities = model.predict_proba(np.asarray(dataset.X_test))
+        error = metrics.calibration_error(dataset.y_test, probabilities, model.classes_)
+    measured["metrics"]["calibration_error"] = error
+    if cell.method == "coinpress":
+        # Published figures trace its radius, so it is fitted again with fewer steps and
+        # the same noise.
+        sizes = measured["data"]["class_sizes"]
+        measured["coinpress"] = _coinpress(
+            lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes
+        )
+    return {**measured, "parameters": parameters, "search": searched}
+
+
+def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
+    """Learn task after task, and test the model after each on the test rows of all tasks so far, without naming one."""
+    assert cell.stream is not None
+    cell.stream.check(dataset)
+    X, y, _ = _records(cell, dataset, np.arange(len(dataset.y)))
+    X_test = np.asarray(dataset.X_test)
+    tasks = cell.stream.tasks(dataset, y, cell.seed)
+    tests = cell.stream.test_tasks(dataset, cell.seed)
+    model = _start(cell, dataset, cell.noise_seed)
+    if getattr(model, "takes_earlier_records", False):
+        so_far = [tasks[: place + 1] for place in range(len(tasks))]
+        tasks = [
+            Task(
+                *(
+                    np.unique(np.concatenate(parts))
+                    for parts in zip(*several, strict=True)
+                )
+            )
+            for several in so_far
+        ]
+    # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal
+    # is not measured.
+    accuracies = np.full((len(tests), len(tests)), np.nan)
+    seconds: dict[str, float] = {}
+    # A classifier of correlated noise has its private state in a file, which ends with
+    # the stream.
+    with tempfile.TemporaryDirectory() as folder:
+        state = {"state": Path(folder) / "state"} if _correlates(model) else {}
+        for number, task in enumerate(tasks):
+            with _timed(seconds, "fit"):
+                told = task.classes if cell.stream.told else None
+                model.partial_fit(
+                    X[task.rows], y[task.rows], task_classes=told, **state
+                )
+            with _timed(seconds, "predict"):
+                predicted = model.predict(X_test)
+            right = predicted == dataset.y_test
+            accuracies[number, : number + 1] = [
+                right[test.rows].mean() for test in tests[: number + 1]
+            ]
+    # A model of all tasks at once says how much of the loss is due to learning one
+    # after the other; its noise is not the noise of the first task.
+    with _timed(seconds, "joint"):
+        joint = (
+            _start(cell, dataset, cell.noise_seed + 1, n_tasks=1)
+            .fit(X, y)
+            .predict(X_test)
+        )
+    averages = average_accuracy(accuracies)
+    forgot = forgetting(accuracies)
+    measured = _result(cell, dataset, model, y, predicted, seconds)
+    joint_accuracy = metrics.accuracy(dataset.y_test, joint)
+    measured["metrics"] |= {
+        "average_accuracy": float(averages[-1]),
+        "forgetting": float(forgot[-1]),
+        "joint_accuracy": joint_accuracy,
+        "below_joint": joint_accuracy - measured["metrics"]["accuracy"],
+        "total_mu": model.guarantee_.mu if ALL_METHODS[cell.method].private else None,
+    }
+    stream = {
+        "accuracies": [
+            row[: place + 1].tolist() for place, row in enumerate(accuracies)
+        ],
+        "average_accuracy": averages.tolist(),
+        "forgetting": forgot.tolist(),
+        "model_bytes": len(model.to_bytes()),
+    }
+    return {**measured, "parameters": cell.parameters, "search": None, "stream": stream}
+
+
+def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
+    """Return the unfitted classifier, for as many tasks as the stream has unless their number is given."""
+    budget = cell.make_budget()
+    public = PublicData(dataset.public(cell.pool, cell.seed))
+    model = ALL_METHODS[cell.method].build(
+        budget, dataset.classes, seed, cell.parameters, public
+    )
+    if cell.stream is None:
+        return model
+    n_tasks = n_tasks or cell.stream.n_tasks
+    if _correlates(model) and model.max_tasks is None:
+        model.max_tasks = n_tasks
+    if cell.in_all:
+        if getattr(model, "tasks", "disjoint") == "disjoint" or budget is None:
+            raise ParameterError(
+                "in_all is for methods whose tasks overlap, so that their costs add up."
+            )
+        model.budget = split(budget, [1] * n_tasks)[0]
+    return model
+
+
+def _correlates(model: Any) -> bool:
+    return getattr(model, "noise", "independent") != "independent"
+
+
+def _records(
+    cell: Cell, dataset: Dataset, rows: NDArray[np.int64]
+) -> tuple[Array, Array, dict[str, Array]]:
+    """Return the private records of a cell, drawn from these rows, and whose they are."""
+    if cell.ir != NATURAL:
+        choose = long_tailed if cell.classes is None else cell.classes.long_tailed
+        rows = rows[choose(dataset.y[rows], float(cell.ir), cell.seed)]
+    persons = {} if dataset.groups is None else {"groups": dataset.groups[rows]}
+    return dataset.X[rows], dataset.y[rows], persons
+
+
+def _result(
+    cell: Cell,
+    dataset: Dataset,
+    model: Any,
+    y: Array,
+    predicted: Array,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """Return what was measured, and what it holds under: budget, promise, and whether that covers the parameters."""
+    budget = cell.make_budget()
+    # So little noise is no privacy, whatever a guarantee says.
+    guarantee = (
+        None if budget is None or cell.budget == {"mu": NO_NOISE} else model.guarantee_
+    )
+    sizes = metrics.class_sizes(y, dataset.classes)
+    public = dataset.public(cell.pool, cell.seed)
+    each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
+    # Rare are classes of few training records; the test set may hold none of some.
+    smallest = each[metrics.minority_classes(sizes)]
+    smallest = smallest[~np.isnan(smallest)]
+    return {
+        "e": None if budget is None else paper_epsilon(budget),
+        "notion": "none" if budget is None or guarantee is None else budget.notion,
+        **{
+            name: guarantee and getattr(guarantee, name)
+            for name in ("adjacency", "unit", "exact")
+        },
+        "tuned": cell.trials > 0,
+        "covered": None if guarantee is None else not cell.trials,
+        "data": {
+            "n_train": int(sizes.sum()),
+            "n_test": len(dataset.y_test),
+            "n_public": None if public is None else len(public),
+            "dim": dataset.X.shape[1],
+            "class_sizes": sizes.tolist(),
+        },
+        "metrics": {
+            "accuracy": metrics.accuracy(dataset.y_test, predicted),
+            "balanced_accuracy": metrics.balanced_accuracy(
+                dataset.y_test, predicted, dataset.classes
+            ),
+            "minority_accuracy": float(smallest.mean()) if len(smallest) else None,
+            "class_accuracies": [
+                None if np.isnan(value) else float(value) for value in each
+            ],
+        },
+        "seconds": seconds,
+        # In bytes on macOS, else in KiB; of the process so far, with data and
+        # libraries.
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        / 2 ** (20 if sys.platform == "darwin" else 10),
+    }
+
+
+def _coinpress(
+    refit: Callable[[dict[str, Any]], Any], model: Any, sizes: list[int]
+) -> dict[str, list[float]]:
+    """Return the mean radius first and after each step, and the mean norm of estimates, in the mechanism's units."""
+    (release,) = model.guarantee_.releases
+    split = tuple(release.parameters.values())
+    mechanism = CoinPress(release.cost["mu"], split=split)
+    radii = zip(*(mechanism.radii(n, model.lattice_) for n in sizes), strict=True)
+    # A fit that stops after the first steps has them as the whole one does: shares of
+    # the budget are from the whole.
+    models = [
+        *(refit({"coinpress": split[:steps]}) for steps in range(1, len(split))),
+        model,
+    ]
+    norms = [
+        float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5)
+        for one in models
+    ]
+    return {"radius": [fmean(each) for each in radii], "norm": norms}
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    wall = time.perf_counter()
+    cpu = time.process_time()
+    yield
+    for clock, passed in (
+        ("wall", time.perf_counter() - wall),
+        ("cpu", time.process_time() - cpu),
+    ):
+        seconds[f"{name}_{clock}"] = seconds.get(f"{name}_{clock}", 0.0) + passed

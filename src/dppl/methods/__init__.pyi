@@ -1,0 +1,11 @@
+from .base import Classifier as Classifier
+from .base import EmbeddingClassifier as EmbeddingClassifier
+from .mean import MeanPrototypes as MeanPrototypes
+from .model_file import load as load
+from .multilabel import MultiLabelPrototypes as MultiLabelPrototypes
+from .parameters import LatticeOptions as LatticeOptions
+from .private_search import PrivateSearch as PrivateSearch
+from .probe import LinearProbe as LinearProbe
+from .public import PublicPrototypes as PublicPrototypes
+from .public_data import PublicData as PublicData
+from .softmax import SoftmaxPrototypes as SoftmaxPrototypes

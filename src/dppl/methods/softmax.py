@@ -1,0 +1,244 @@
+"""Softmax prototypes: sixteen noisy gradients of the softmax loss on centred features, and intercepts for balance."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dppl._utils.progress import steps
+from dppl._utils.types import Array, Float, Float32
+from dppl.errors import BudgetError
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.queries import (
+    ClassCounts,
+    Hits,
+    NumberOfRecords,
+    Shortfalls,
+    SoftmaxGradients,
+    WeightedSum,
+    base,
+)
+from dppl.methods.fit_plan import Setting
+from dppl.methods.linear import (
+    CLIP,
+    SIZE_PERCENT,
+    STEPS,
+    Ascent,
+    CentredClassifier,
+    ClassSizes,
+    ExampleClassifier,
+    GuidedAscent,
+    intercepts,
+    measured_size,
+    shrunken_mean,
+)
+from dppl.methods.model_file import Misfit
+from dppl.methods.parameters import PersonsParameter, parameters
+
+
+@parameters
+class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
+    r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
+
+    Released are, in this order, the number of records, the class counts, a weighted sum
+    of rows, sixteen sums of clipped gradients of the softmax loss on rows minus their
+    mean, and how much less often than others each class is predicted. The softmax of
+    the fit has the logarithms of class shares as offsets, and predictions have none, so
+    the weights aim at balanced classes; intercepts from the last release move the
+    boundary where they miss. Public rows tell along which axes noise may be taken out.
+
+    Public examples of the classes (of `public`; a description is one) are worth most
+    where budgets are small and classes rare. The fit starts from a classifier of them
+    as far as the first gradients, and a noisy count of the records that they classify
+    rightly, bear them out, so that wrong ones cost little. With ``GaussianDP(0)``
+    nothing private is read: the model is the model of the examples alone.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features), float64
+        Weights for centred unit rows. Safe to publish.
+    intercept_ : ndarray of shape (n_classes,), float64
+        Added to the scores, so that classes which weigh alike are predicted equally
+        often. Safe to publish.
+    shares_ : ndarray of shape (n_classes,), float64, or None
+        Shares of the classes among the records, from the noisy counts; None for
+        ``GaussianDP(0)``. Safe to publish.
+    examples_ : ExamplesKept or None
+        How many public examples of each class the fit started from, and their texts
+        where they are kept.
+
+    Notes
+    -----
+    `predict` is the balanced decision, in which all classes weigh alike. `predict_proba` is the softmax of the scores,
+    and with ``shares="data"`` for classes as frequent as in the data of the fit: where one class is rare, threshold
+    this one by costs, after a check on held-out records (docs/probabilities.md).
+
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
+    twenty statistics above, through the rounded Gaussian; with examples, also the
+    number of records whose own class they rank first. Sensitivity: 1 of both numbers of
+    records and, with s the largest norm of a lattice row q, 1 of the class sizes,
+    because a record is in one class, and a person in several by parts that add up to 1;
+    w·s of the weighted sum of rows, because a record adds an integer of at most w times
+    its q; r·s of each gradient, because it adds an outer product of the record's
+    residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid
+    steps, of the last, because probabilities lie no further from 1/C. Weights, mean,
+    trust in examples, softmax and intercepts are computed from earlier releases, and
+    all shares of the budget are fixed, so the squares of mu add up to the budget's
+    [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
+    choice of parameters, or of examples, by private data, timing, a changed label (two
+    steps).
+
+    References
+    ----------
+    .. [1] Full-batch DP-SGD (Abadi et al. 2016, arXiv:1607.00133) with momentum (Polyak
+    1964), logit adjustment (Menon
+       et al., arXiv:2007.07314), and shrinkage by empirical Bayes (James, Stein 1961).
+    .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3,
+    Corollary 3.3.
+    .. [3] AdaMix (Golatkar et al. 2022, arXiv:2203.11481) starts from few public
+    labelled images, without such trust.
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP, SoftmaxPrototypes
+    >>> from dppl.io import load_sample
+    >>> sample = load_sample()
+    >>> model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
+    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    True
+    """
+
+    starts_from_examples = True
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
+        examples = setting.public.examples
+        n_classes = setting.n_classes
+        if self.budget.is_zero:
+            if examples is None:
+                raise BudgetError(
+                    "a budget of mu = 0 releases nothing; give public examples of the classes instead."
+                )
+            return {}
+        lattice = (
+            setting.prepared.lattice()
+        )  # of the rows which are summed, whose norm no centre changes
+        # More for the first three bought nothing.
+        return {
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+            "counts": Measurement(ClassCounts(n_classes), 2),
+            "mean": Measurement(WeightedSum(lattice, n_classes), 1),
+            **(
+                {}
+                if examples is None
+                else {"hits": Measurement(Hits(lattice, n_classes), 2)}
+            ),
+            "gradients": Measurement(
+                SoftmaxGradients(lattice, n_classes),
+                93 if examples is None else 91,
+                STEPS,
+            ),
+            "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Ask for sizes and a mean, climb along sixteen gradients about it, and balance the predictions."""
+        frame = setting.prepared
+        n_classes = setting.n_classes
+        if "size" not in measure:  # a budget of 0
+            examples = self._classifier_of_examples(
+                setting, frame.lattice(frame.center)
+            )
+            self._set_model(
+                examples.coef @ frame.axes.T,
+                frame.axes @ frame.center,
+                np.zeros(n_classes),
+            )
+            return
+        size = measured_size(measure, n_classes)
+        unit = measure.unit("counts")
+        sizes = ClassSizes.of(
+            size, measure("counts") / unit, measure.noise_std("counts") / unit
+        )
+
+        # The mean of rows, in which classes weigh alike as far as noise allows.
+        unit = measure.unit("mean")
+        noise_std = measure.noise_std("mean") / unit
+        mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
+        noisy = measure("mean", weights=mean_weights) / unit @ frame.basis
+        weight = (
+            sizes.total
+            * float(sizes.shares @ base.on_grid(mean_weights, base.STEPS))
+            / base.STEPS
+        )
+        center = shrunken_mean(noisy, weight, frame.center, noise_std)
+
+        # Sixteen gradients of the softmax loss on rows minus that mean.
+        lattice = frame.lattice(center)
+        basis = frame.basis
+        offsets = np.log(sizes.shares)
+        unit = measure.unit("gradients") / CLIP
+        noise_std = measure.noise_std("gradients") / unit
+        ascent = Ascent(sizes, frame.spectrum, noise_std)
+        if "hits" in measure:
+            examples = self._classifier_of_examples(setting, lattice)
+            (hits,) = measure(
+                "hits",
+                weights=examples.coef @ basis.T,
+                offsets=examples.offsets,
+                at=lattice,
+            )
+            hits_std = measure.noise_std("hits")
+            ascent = GuidedAscent(
+                sizes, frame.spectrum, noise_std, examples, float(hits), hits_std
+            )
+        for _ in steps(STEPS):
+            weights = ascent.weights @ basis.T
+            noisy = measure(
+                "gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice
+            )
+            ascent.move(noisy / unit @ basis)
+
+        # Intercepts with which classes that weigh alike are predicted equally often.
+        unit = measure.unit("shortfalls")
+        weights = ascent.weights @ basis.T
+        noisy = (
+            measure(
+                "shortfalls", weights=weights, class_weights=sizes.balancing, at=lattice
+            )
+            / unit
+        )
+        intercept = intercepts(
+            noisy, measure.noise_std("shortfalls") / unit, sizes, mean_weights
+        )
+        self._set_model(
+            ascent.weights @ frame.axes.T, frame.axes @ center, intercept, sizes.shares
+        )
+
+    def _classifier_of_examples(
+        self, setting: Setting, lattice: Lattice
+    ) -> ExampleClassifier:
+        """Fit the public examples alone, as rows of the lattice along the public axes."""
+        examples = setting.public.examples
+        assert examples is not None
+        features = lattice.features(examples.rows) @ setting.prepared.basis
+        return ExampleClassifier.fit(features, examples.codes, setting.n_classes)
+
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        shares = (
+            {"shares": (np.float64, (len(self.classes_),))}
+            if self.guarantee_.releases
+            else {}
+        )
+        return {**super()._shapes(), **shares}
+
+    def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        if self.shares_ is not None and not (
+            (self.shares_ > 0).all() and math.isclose(self.shares_.sum(), 1)
+        ):
+            raise Misfit("its shares of the classes are none")
+
+    def _class_scores(self, features: Float32) -> Float:
+        return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)

@@ -1,0 +1,359 @@
+"""From records to a table of embeddings, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dppl._utils import validate
+from dppl._utils.types import Float32
+from dppl.encoders import Encoder
+from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.errors import DpplError, ParameterError
+from dppl.io.kept import Kept, kept_in
+from dppl.io.records.decoding import decode, described, quiet
+from dppl.io.records.record import BadRecord, Payload, Record, Source
+from dppl.io.tables.shards import ShardedTable, Skipped, SourceChanged, Window
+from dppl.io.tables.writing import ROWS, Rows, table_schema, to_storage
+from dppl.kernel.privacy.terms import Caveat
+
+Progress: TypeAlias = Callable[[int], object]
+# A record, what the encoder takes of it and the hash of its content, or why there is
+# nothing.
+_Item: TypeAlias = tuple[Record, Any, bytes, str | None]
+# Images take more memory.
+_SHARD_ROWS = {"image": 512}
+_OTHER_SHARD_ROWS = 4096
+_MOST_WORKERS = 8
+_KEPT = ".embeddings"  # of the shard that is not finished
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Where a table lies.
+
+    Attributes
+    ----------
+    table : Path
+        Folder of Parquet shards, for `dppl.io.read_table`.
+    report : Path
+        List of the records that were skipped, for their owner only.
+    is_new : bool
+        False if the table was finished before.
+    """
+
+    table: Path
+    report: Path
+    is_new: bool
+
+
+def embed(
+    source: Source,
+    encoder: Encoder,
+    out: str | os.PathLike[str],
+    *,
+    rows: Rows = "float16",
+    workers: int | None = None,
+    unusable: Literal["skip", "stop"] = "skip",
+    shard_rows: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Embedded:
+    """Embed the records of a source and write them as a folder of Parquet shards.
+
+    Interrupted work goes on where it stopped and ends with the same bytes. Memory does not grow with the number of records.
+
+    Parameters
+    ----------
+    source : Source
+        See `open_source`.
+    encoder : Encoder
+        A frozen public encoder of the source's modality.
+    out : path-like
+        Folder for the table: a new one, or one to go on with. The report on skipped
+        records is written next to it.
+    rows : {"float16", "int8", "float32"}, default="float16"
+        int8 means rows of the plain lattice, a quarter of the size of float32.
+    workers : int, default=None
+        Threads that read, decode and prepare; None takes one a core, at most 8.
+    unusable : {"skip", "stop"}, default="skip"
+        What a record that cannot be used does: it is skipped, or stops the work.
+    shard_rows : int, default=None
+        Records of the source that one shard stands for; None takes 512 of images and
+        4096 of others.
+    progress : callable, default=None
+        Called with the number of records done since the last call.
+
+    Returns
+    -------
+    Embedded
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule, the encoder is of another modality than the
+        source, or `out` holds something else or was begun with other parameters.
+    InputError
+        If the source cannot be read or has changed since the work was interrupted, or a
+        record stops the work.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record of the source. Nothing is released: the table and the
+    report are as private as the records. An embedding depends on its record alone if
+    the encoder's fingerprint says that its rows are independent; else the table's
+    metadata say ``not_covered``. Whether a record is skipped depends on that record
+    alone. No message tells a record or a number of them.
+    """
+    validate.one_of(ROWS, rows=rows)
+    validate.one_of(("skip", "stop"), unusable=unusable)
+    shard_rows = (
+        _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS)
+        if shard_rows is None
+        else shard_rows
+    )
+    validate.positive_integer(shard_rows=shard_rows)
+    _check(source, encoder, workers)
+    # What decides the bytes of the table goes into its manifest, so that nobody goes on
+    # with other options.
+    maker = table_metadata(encoder)
+    parameters = {
+        **maker,
+        "source": source.parameters,
+        "rows": rows,
+        "shard_rows": shard_rows,
+    }
+    schema = table_schema(
+        source.label_type,
+        encoder.dimension,
+        rows,
+        maker,
+        person_type=source.person_type,
+    )
+    report = progress or (lambda _: None)
+    with closing(ShardedTable(Path(out), schema, parameters)) as table:
+        # Records of finished shards are passed over; their hash must be the same as
+        # before: a table has one source.
+        records = _Stream(source)
+        for shard in table.done:
+            deque(islice(records, shard.records), maxlen=0)
+            if records.digest != shard.source:
+                raise SourceChanged(table.folder)
+            report(shard.records)
+        if table.finished and next(records, None) is not None:
+            raise SourceChanged(table.folder)
+        if unusable == "stop" and any(shard.left_out for shard in table.done):
+            table.refuse([])
+        if table.finished:
+            return Embedded(table.folder, table.report, False)
+        taken = shard_rows
+        with kept_in(table.folder / _KEPT, maker_of(encoder)) as kept:
+            while taken == shard_rows:
+                before = records.count
+                window = Window()
+                for part in _windows(
+                    islice(records, shard_rows), encoder, rows, workers, report, kept
+                ):
+                    window.extend(part)
+                    if unusable == "stop" and window.skipped:
+                        table.refuse(window.skipped)
+                taken = records.count - before
+                # A source without records still has one shard, which holds the schema.
+                if taken or not table.done:
+                    table.append(window, taken, records.digest)
+                    if kept is not None:
+                        kept.clear()
+        table.finish()
+    return Embedded(table.folder, table.report, True)
+
+
+def embed_windows(
+    source: Source,
+    encoder: Encoder,
+    *,
+    rows: Rows = "float32",
+    progress: Callable[[int], object] | None = None,
+    kept: Kept | None = None,
+) -> Iterator[Window]:
+    """Yield what `embed` would write, at most ``encoder.window`` records at a time, and write nothing but `kept`."""
+    _check(source, encoder, None)
+    return _windows(source, encoder, rows, None, progress or (lambda _: None), kept)
+
+
+def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
+    if workers is not None:
+        validate.positive_integer(workers=workers)
+    if encoder.modality != source.modality:
+        raise ParameterError(
+            f"the encoder must be one for {source.modality}s, as the source holds; {encoder.fingerprint.uri} is for "
+            f"{encoder.modality}s."
+        )
+
+
+def table_metadata(encoder: Encoder) -> dict[str, str]:
+    """Return what the embeddings come from, as the table's metadata say it."""
+    maker = {
+        "encoder": encoder.fingerprint.text(),
+        "decoder": described(encoder.modality),
+    }
+    # Where rows of one batch may change each other, a fit must say so.
+    fixed = encoder.fingerprint.row_independent
+    return maker if fixed else {**maker, "not_covered": Caveat.ROWS_MIX.value}
+
+
+def maker_of(encoder: Encoder) -> str:
+    """Return what decides embeddings besides the records, for `Kept`."""
+    return json.dumps(table_metadata(encoder), sort_keys=True)
+
+
+class _Stream(Iterator[Record]):
+    """The records of a source, with the number and the hash of those that went by."""
+
+    def __init__(self, source: Source) -> None:
+        self.count = 0
+        self._records = iter(source)
+        self._hash = sha256()
+
+    def __next__(self) -> Record:
+        record = next(self._records)
+        self.count += 1
+        # Versions stand for contents, which are not loaded to be compared.
+        seen = repr(
+            (record.id, record.reference, record.label, record.version, record.person)
+        )
+        self._hash.update(seen.encode("utf-8", "backslashreplace"))
+        return record
+
+    @property
+    def digest(self) -> str:
+        """Hash of ids, references, labels, versions and ids of persons so far."""
+        return self._hash.hexdigest()
+
+
+def _windows(
+    records: Iterable[Record],
+    encoder: Encoder,
+    rows: str,
+    workers: int | None,
+    progress: Progress,
+    kept: Kept | None = None,
+) -> Iterator[Window]:
+    """Embed records: worker threads read, decode and prepare ahead, this thread encodes."""
+    workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
+    # Libraries would warn about single files, which are private. Pillow and tokenizers
+    # let go of the lock.
+    with quiet(), ThreadPoolExecutor(workers) as pool:
+        try:
+            items = _prepared_ahead(records, encoder, pool, encoder.window + workers)
+            while batch := list(islice(items, encoder.window)):
+                usable = [item for item in batch if item[-1] is None]
+                window = Window()
+                # In this thread alone: encoders own their device.
+                x = (
+                    _encoded(usable, encoder, progress, kept)
+                    if usable
+                    else np.empty((0, encoder.dimension))
+                )
+                progress(len(batch) - len(usable))
+                # A number that float32 holds may be infinite in float16.
+                stored = to_storage(np.asarray(x), rows)
+                finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
+                embedded = iter(zip(stored, finite, strict=True))
+                for record, _, _, reason in batch:
+                    if reason is None:
+                        row, good = next(embedded)
+                        reason = (
+                            None if good else f"its embedding is not finite in {rows}"
+                        )
+                    window.usable.append(reason is None)
+                    if reason is not None:
+                        window.skipped.append(
+                            Skipped(record.id, record.reference, reason)
+                        )
+                        continue
+                    window.ids.append(record.id)
+                    window.references.append(record.reference)
+                    window.labels.append(record.label)
+                    window.persons.append(record.person)
+                    window.rows.append(row)
+                yield window
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _encoded(
+    items: Sequence[_Item], encoder: Encoder, progress: Progress, kept: Kept | None
+) -> Float32:
+    """Embed prepared records, except for those whose embeddings are kept."""
+    batch = [content for _, content, _, _ in items]
+    if kept is None:
+        return encoder.encode_prepared(batch, progress)
+
+    def recall(
+        shape: Hashable,
+        places: Sequence[tuple[int, int]],
+        compute: Callable[[], Float32],
+    ) -> Float32:
+        # What is computed together may round together, so all of it is the key.
+        key = sha256(repr(shape).encode())
+        for place, piece in places:
+            key.update(items[place][2] + piece.to_bytes(8, "big"))
+        return kept.rows(key.digest(), encoder.dimension, compute)
+
+    if isinstance(encoder, FixedShapeEncoder):
+        return encoder.encode_prepared(batch, progress, recall)
+    return recall(
+        "window",
+        [(place, 0) for place in range(len(batch))],
+        lambda: encoder.encode_prepared(batch, progress),
+    )
+
+
+def _prepared_ahead(
+    records: Iterable[Record], encoder: Encoder, pool: ThreadPoolExecutor, ahead: int
+) -> Iterator[_Item]:
+    """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
+    waiting: deque[Future[_Item]] = deque()
+    for record in records:
+        waiting.append(pool.submit(_prepare, record, encoder))
+        if len(waiting) >= ahead:  # bounds the memory
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _prepare(record: Record, encoder: Encoder) -> _Item:
+    try:
+        payload = record.load()
+        content = prepared(encoder, payload)
+    except BadRecord as reason:
+        return record, None, b"", str(reason)
+    return record, content, _hash(payload), None
+
+
+def _hash(payload: Any) -> bytes:
+    """Return the hash of a content, or nothing of an image in memory, of which nothing is kept."""
+    if isinstance(payload, str):
+        payload = payload.encode()
+    return sha256(payload).digest() if isinstance(payload, bytes) else b""
+
+
+def prepared(encoder: Encoder, payload: Payload) -> Any:
+    """Return what a record holds as the encoder takes it."""
+    content = decode(payload, encoder.modality)
+    try:
+        return encoder.prepare(content)
+    except (DpplError, MemoryError):
+        raise
+    except Exception:  # whatever an encoder says of an odd image or text may quote it
+        raise BadRecord("the encoder cannot prepare it") from None

@@ -1,0 +1,350 @@
+"""From raw records to a model: public data and the account first, then the private records, then the fit.
+
+`train` keeps the embeddings of a source in a folder until the model is saved;
+`PrivateClassifier` takes the same steps with items in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from dppl._utils.files import reserved, write_atomically
+from dppl._utils.metadata import COLUMNS
+from dppl._utils.types import Array, Flags
+from dppl.encoders import Encoder
+from dppl.errors import InputError, ParameterError
+from dppl.io import PERSON, Columns, EmbeddingTable, Source, read_ids, read_table
+from dppl.io.records.decoding import quiet
+from dppl.io.records.record import BadRecord
+from dppl.io.tables.shards import OtherOptions, Skipped, SourceChanged, as_line
+from dppl.kernel.lattice import usable_rows
+from dppl.kernel.persons import are_missing, ids_of_fit
+from dppl.kernel.reading import (
+    NOT_ALL_USABLE,
+    SeveralLabels,
+    are_known,
+    check_kind,
+    public_classes,
+    refuse_unknown_labels,
+    refuse_unusable_records,
+)
+from dppl.methods import EmbeddingClassifier, PublicData
+from dppl.methods.fit_plan import Plan
+from dppl.training import Embedded, embed
+from dppl.training.descriptions import embed_examples
+from dppl.training.embedding import prepared, table_metadata
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy import Ledger
+
+# What embeddings of a fit are held in, as `dppl embed` does by itself.
+ROWS: Final = "float16"
+# What lies with them while weights are trained.
+TRAINING = "training"
+_WORK = (
+    "private",
+    "private.report.jsonl",
+    "public",
+    "public.report.jsonl",
+    TRAINING,
+    f"{TRAINING}.lock",
+)
+_CHECKED = 1024  # records at a time
+# Shows how far a stage is: the embedding of a source, whose progress it takes, or the
+# fit (None).
+Watch: TypeAlias = Callable[
+    [Source | None], AbstractContextManager[Callable[[int], object] | None]
+]
+
+
+def train(
+    estimator: EmbeddingClassifier,
+    source: Source,
+    encoder: Encoder,
+    out: Path,
+    folder: Path,
+    *,
+    public: Source | EmbeddingTable | None = None,
+    examples: Source | None = None,
+    overwrite: bool = False,
+    columns: Columns | None = None,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+    watch: Watch = lambda _: nullcontext(),
+) -> None:
+    """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was skipped.
+
+    The folder holds tables of embeddings and is removed at the end; after an
+    interruption the same call goes on with it. `columns`, for predictions, are
+    published with the model, so they are only those that were typed.
+    """
+    if estimator.adjacency != "add-remove":
+        raise ParameterError(
+            "adjacency must be 'add-remove', since records that cannot be used are skipped; got "
+            f"{estimator.adjacency!r}."
+        )
+    if source.label_type is None:
+        raise InputError("the records have no labels.")
+    persons = source.person_type is not None
+    # Before hours of embedding.
+    if estimator.several is None:
+        kind = np.int64 if source.label_type == pa.int64() else object
+        check_kind(np.empty(0, kind), public_classes(estimator.classes))
+    ids_of_fit(
+        [] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person
+    )
+    classes = np.asarray(estimator.classes)
+    strict = estimator.unknown_labels == "strict"
+    if not estimator.budget.is_zero:
+        check_records(
+            source, encoder, classes, estimator.unknown_labels, estimator.several
+        )
+    # Persons have no place in a model, and nor has the name of their column.
+    typed = (
+        {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
+    )
+    typed = {name: value for name, value in typed.items() if value is not None}
+    own_metadata = {COLUMNS: json.dumps(typed)} if typed else {}
+
+    with work_in(folder):
+        # What is public, and the account, before the private records, which take most
+        # of the time.
+        example_rows = None
+        left_out = b""
+        if examples is not None:
+            with watch(examples) as progress:
+                example_rows = embed_examples(
+                    examples, encoder, rows=ROWS, progress=progress
+                )
+        if isinstance(public, Source):
+            with watch(public) as progress:
+                done = embed_all(
+                    public, encoder, folder / "public", progress, strict=False
+                )
+            public = read_table(done.table, y=None)
+        data = PublicData(public, example_rows)
+        plan = settle(estimator, encoder.dimension, data, persons, ledger, partition)
+        rows = EmbeddingTable.of(
+            np.empty((0, encoder.dimension)),
+            metadata=table_metadata(encoder) | own_metadata,
+        )
+        groups = np.empty(0, np.int64) if persons else None
+        labels: Array | None = np.empty(0, object)
+        # Room for the model before the hours of work, and before it is paid for.
+        with reserved(
+            out, estimator.most_bytes(plan, rows, groups), overwrite=overwrite
+        ) as output:
+            if reads_records(plan):
+                with watch(source) as progress:
+                    done = embed_all(
+                        source, encoder, folder / "private", progress, strict=strict
+                    )
+                rows = read_table(done.table)
+                labels = rows.y
+                groups = read_ids(done.table, PERSON) if persons else None
+                left_out = left_out_of(
+                    done.report, rows, classes, usable_rows(rows), estimator.several
+                )
+                rows.metadata.update(own_metadata)
+            with watch(None):
+                estimator.fit(
+                    rows, labels, groups=groups, ledger=ledger, partition=partition
+                )
+            estimator.save(output)
+        write_report(out, left_out)
+
+
+def settle(
+    estimator: EmbeddingClassifier,
+    dimension: int,
+    public: PublicData,
+    persons: bool,
+    ledger: Ledger | None,
+    partition: str | None,
+) -> Plan:
+    """Give an estimator its public data, check promise and account, and return the plan of its fit."""
+    estimator.public = public
+    plan = estimator.plan(dimension)
+    promised = plan.guarantee_on(None, () if persons else None)
+    if ledger is not None and promised.releases:
+        ledger.check(promised, partition=partition)
+    return plan
+
+
+def reads_records(plan: Plan) -> bool:
+    """Return whether a fit reads private records; one of public examples and no budget does not."""
+    return plan.setting.public.examples is None or bool(plan.guarantee.releases)
+
+
+def check_records(
+    source: Source,
+    encoder: Encoder,
+    classes: Array,
+    unknown_labels: str,
+    several: SeveralLabels | None = None,
+    y: Array | None = None,
+    ids: Array | None = None,
+) -> None:
+    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
+
+    Each record has its label, or `y` holds all labels in one form: no record decides
+    how others are read. Likewise records have the ids of their persons, or `ids` are.
+    """
+    if unknown_labels == "ignore":
+        return
+    strict = unknown_labels == "strict"
+    records = iter(source)
+    n = 0
+    used = 0
+    with quiet():
+        while window := list(islice(records, _CHECKED)):
+            each = np.fromiter((record.label for record in window), object, len(window))
+            labels = each if y is None else y[n : n + len(window)]
+            known = are_known(labels, classes, several)
+            usable = np.ones(len(window), bool)
+            # Only these need be read: a record that cannot be used does not stop a fit
+            # by its label.
+            for place in np.flatnonzero(~known | strict):
+                try:
+                    prepared(encoder, window[place].load())
+                except BadRecord:
+                    usable[place] = False
+            if not strict:
+                refuse_unknown_labels(known[usable], classes, several)
+            n = n + len(window)
+            if strict and (ids is not None or source.person_type is not None):
+                own = (record.person for record in window)
+                whose = (
+                    np.fromiter(own, object)
+                    if ids is None
+                    else ids[n - len(window) : n]
+                )
+                usable &= ~are_missing(whose)
+            used = used + int((known & usable).sum())
+    if strict:
+        refuse_unusable_records(used, n)
+
+
+def embed_all(
+    source: Source,
+    encoder: Encoder,
+    folder: Path,
+    progress: Callable[[int], object] | None,
+    *,
+    strict: bool,
+) -> Embedded:
+    """Embed the private records; a strict run stops by the message of `check_records`."""
+    try:
+        return embed(
+            source,
+            encoder,
+            folder,
+            rows=ROWS,
+            progress=progress,
+            unusable="stop" if strict else "skip",
+        )
+    except InputError as error:
+        if error.parameter != "unusable":
+            raise
+        raise InputError(NOT_ALL_USABLE, parameter="strict") from None
+
+
+def left_out_of(
+    report: Path,
+    table: EmbeddingTable,
+    classes: Array,
+    usable: Flags,
+    several: SeveralLabels | None = None,
+) -> bytes:
+    """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit.
+
+    Of a record that may have several labels, the fit drops those outside the list, and
+    the record stays.
+    """
+    assert table.y is not None
+    known = are_known(table.y, classes, several)
+    places = np.flatnonzero(~known | ~usable)
+    named = pa.concat_tables(
+        part.columns(["id", "reference"]) for part in table.fragments()
+    ).take(places)
+    reasons = ("its embedding is all zeros", "its label is not in the list of classes")
+    if several is not None:
+        reasons = reasons[0], "used, but without its labels outside the list of classes"
+    rest = [
+        Skipped(**row, reason=reasons[int(usable[place])])
+        for place, row in zip(places, named.to_pylist(), strict=True)
+    ]
+    # The last line holds the totals, which count these records, too.
+    *lines, totals = report.read_bytes().splitlines(keepends=True)
+    counts = json.loads(totals)
+    counts["left_out"] = dict(
+        sorted(
+            (Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()
+        )
+    )
+    counts["used"] = counts["embedded"] - (
+        len(rest) if several is None else int((~usable).sum())
+    )
+    return b"".join(
+        [*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)]
+    )
+
+
+def write_report(model: Path, left_out: bytes) -> None:
+    """Write the list of skipped records; nobody named its file, so a link that lies there is not followed."""
+    report = report_of(model)
+    if report.is_symlink():
+        report.unlink()
+    write_atomically(report, left_out, overwrite=True, private=True)
+
+
+def report_of(model: Path) -> Path:
+    """Return where `train` lists the records that it skipped, for their owner only."""
+    return model.with_name(f"{model.name}.private.jsonl")
+
+
+@contextmanager
+def work_in(folder: Path) -> Iterator[None]:
+    """Make the folder for the tables, or go on with one; after success remove it."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        # It is removed at the end, so it must hold nothing of someone else; a part is a
+        # file that was being written.
+        names = os.listdir(folder) if folder.is_dir() else ["a file"]
+        if any(
+            name not in _WORK and not (name[0] == "." and name.endswith(".part"))
+            for name in names
+        ):
+            raise ParameterError(
+                f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
+                "it. Name another folder for the work."
+            ) from None
+    try:
+        yield
+    except SourceChanged:
+        raise SourceChanged(
+            folder
+        ) from None  # what else lies there, such as a checkpoint, is of the same records
+    except OtherOptions as error:
+        raise OtherOptions(folder, error.difference) from None
+    except BaseException as error:
+        if getattr(error, "parameter", None) == "strict":
+            shutil.rmtree(
+                folder
+            )  # what lies there would tell how far the run came, and so at which record it stopped
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was begun
+        raise
+    shutil.rmtree(folder)
