@@ -1,7 +1,7 @@
 """Several institutions against all records in one place, one of them alone, and merged models; time and memory of many.
 
     python benchmarks/federation.py accuracy FOLDER ...   # with train_x.npy, train_y.npy, test_x.npy, test_y.npy
-    python benchmarks/federation.py many [--holders 20] [--records 50000] [--processes 2] ...   # on made-up records
+    python benchmarks/federation.py many [--parties 20] [--records 50000] [--processes 2] ...   # on made-up records
 
 Splits are public and made from labels, which research data allow. Noise is seeded, each
 institution's its own.
@@ -21,7 +21,7 @@ import numpy as np
 
 from dppl import GaussianDP, Ledger, MeanPrototypes, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
-from dppl.federation import Federation, Holder, InProcess, merge
+from dppl.federation import Federation, InProcess, Party, merge
 
 SEEDS = 3
 MUS = (0.25, 1.0, 4.0)
@@ -49,7 +49,7 @@ def federation(folder, parts, classes, seed):
         ledger = Ledger(folder / f"{name}.db", "records", GaussianDP(100))
         state = folder / f"{name}-state"
         at_most = 10**6
-        opened[name] = Holder(
+        opened[name] = Party(
             name,
             X,
             y,
@@ -145,9 +145,9 @@ class Processes:
 
     @staticmethod
     def _serve(pipe, opened, names):
-        holders = {name: opened(name) for name in names}
+        parties = {name: opened(name) for name in names}
         while name := pipe.recv():
-            pipe.send_bytes(holders[name](pipe.recv_bytes()))
+            pipe.send_bytes(parties[name](pipe.recv_bytes()))
 
     def exchange(self, messages):
         """Ask in each process one institution after the other."""
@@ -176,7 +176,7 @@ class Processes:
             process.join()
 
 
-def many(n_holders, n_records, n_features, n_classes, n_processes):
+def many(n_parties, n_records, n_features, n_classes, n_processes):
     """Time one fit on many institutions in a few processes, and print the largest memory of one."""
     means = (
         np.random.default_rng(0).normal(size=(n_classes, n_features)).astype(np.float32)
@@ -198,7 +198,7 @@ def many(n_holders, n_records, n_features, n_classes, n_processes):
 
     with tempfile.TemporaryDirectory() as folder:
         way = Processes(
-            [f"h{place}" for place in range(n_holders)], opened, n_processes
+            [f"h{place}" for place in range(n_parties)], opened, n_processes
         )
         fit = Federation(way)  # waits until all have made their records
         started = time.perf_counter()
@@ -211,7 +211,7 @@ def many(n_holders, n_records, n_features, n_classes, n_processes):
     )
     work = sum(one.ru_utime + one.ru_stime for one in (each, own))
     print(
-        f"{n_holders} institutions of {n_records} records, {n_features} features, {n_classes} classes",
+        f"{n_parties} institutions of {n_records} records, {n_features} features, {n_classes} classes",
         end="",
     )
     print(
@@ -231,7 +231,7 @@ def main():
     parser.add_argument("what", choices=("accuracy", "many"))
     parser.add_argument("folders", nargs="*", type=Path)
     for name, number in (
-        ("holders", 20),
+        ("parties", 20),
         ("records", 50_000),
         ("features", 384),
         ("classes", 77),
@@ -244,7 +244,7 @@ def main():
         accuracy(given.folders)
     else:
         many(
-            given.holders, given.records, given.features, given.classes, given.processes
+            given.parties, given.records, given.features, given.classes, given.processes
         )
     return 0
 

@@ -41,7 +41,7 @@ RATE, STEPS = 0.1, 100  # of DP-SGD
 class SampledProbe(LinearProbe):
     """DP-SGD on the same loss; its offsets and the sizes of samples follow from public numbers."""
 
-    several_labels = True
+    multilabel = True
 
     def measurements(self, setting):
         """Declare the gradients of samples."""

@@ -6,11 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from dppl import GaussianDP, Ledger
-from dppl.federation import Holder, InProcess
+from dppl.federation import InProcess, Party
 from dppl.federation.protocol import seed_of_ask
 from dppl.kernel.measure import Measure
 from dppl.kernel.records import private_data
-from dppl.methods.fit_plan import of_holders
+from dppl.methods.fit_plan import of_parties
 
 NAMES = ("north", "south", "west")
 CLASSES = ["a", "b", "c"]
@@ -28,21 +28,21 @@ def tables(names=NAMES, n=30):
     return out
 
 
-def holder(folder, name="north", *, data=None, persons=False, budget=3.0, **options):
+def party(folder, name="north", *, data=None, persons=False, budget=3.0, **options):
     """Open an institution of the folder, or open it again."""
     X, y, ids = tables()[name] if data is None else data
     unit = {"unit": "person"} if persons else {}
     ledger = Ledger(folder / f"{name}.db", "wards", GaussianDP(budget), **unit)
     given = {"classes": CLASSES, "state": folder / f"{name}-state", "at_most": 1000}
-    return Holder(
+    return Party(
         name, X, y, ledger=ledger, groups=ids if persons else None, **(given | options)
     )
 
 
 @contextmanager
-def holders(folder, names=NAMES, **options):
+def parties(folder, names=NAMES, **options):
     """Open all institutions of a folder."""
-    opened = {name: holder(folder, name, **options) for name in names}
+    opened = {name: party(folder, name, **options) for name in names}
     try:
         yield opened
     finally:
@@ -63,7 +63,7 @@ class Way(InProcess):
         self.sent.append(messages)
         came = {}
         for name, content in messages.items():
-            reply = self._spoil(name, content, self.holders[name])
+            reply = self._spoil(name, content, self.parties[name])
             if reply is not None:
                 came[name] = reply
         return came
@@ -97,7 +97,7 @@ class Together:
 
     def noted(self, guarantee):
         """Say what is guaranteed at each."""
-        return of_holders(guarantee, tuple(self.data))
+        return of_parties(guarantee, tuple(self.data))
 
     def completed(self, guarantee):
         """Say that nobody left."""
@@ -117,10 +117,10 @@ class Together:
         number = self.asked
         self.asked = self.asked + 1
         return sum(
-            Measure(
-                self.plan.measurements, one, seed_of_ask(self.seed, holder, number)
-            )(name, **released)
-            for holder, one in self.read.items()
+            Measure(self.plan.measurements, one, seed_of_ask(self.seed, party, number))(
+                name, **released
+            )
+            for party, one in self.read.items()
         )
 
     def finish(self, paid, **_):

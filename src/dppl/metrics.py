@@ -17,7 +17,7 @@ from dppl._utils import validate
 from dppl._utils.types import Array, Flags, Float
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.persons import checked_ids, person_codes
-from dppl.kernel.reading import SeveralLabels, as_labels, class_codes
+from dppl.kernel.reading import MultiLabel, as_labels, class_codes
 
 __all__ = [
     "accuracy",
@@ -232,7 +232,7 @@ def evaluate_several(
     y_true: Sequence[Any],
     y_pred: Sequence[Any],
     classes: Array,
-    several: SeveralLabels,
+    several: MultiLabel,
     groups: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
     """Compare labels where a record may have several; return what `evaluate` does, and F1.

@@ -172,7 +172,7 @@ def _classified(
     For shares of the data, labels are the likeliest classes, and not the labels of the
     balanced decision.
     """
-    if model.several_labels:
+    if model.multilabel:
         sets = model.predict_labels(rows, unusable="empty")
         values = (
             None

@@ -272,8 +272,8 @@ FIRST = [
 # `tests/unit/lab/test_friendly.py` replays it by itself.
 FIRST_CHARGED = [kind for kind in FIRST if not kind.recipe.sampled]
 # Of the first and of all, the ones whose records have one label; others predict matrices.
-ONE_LABEL = [kind for kind in FIRST if not kind.cls.several_labels]
-KINDS_OF_ONE_LABEL = [kind for kind in KINDS if not kind.cls.several_labels]
+ONE_LABEL = [kind for kind in FIRST if not kind.cls.multilabel]
+KINDS_OF_ONE_LABEL = [kind for kind in KINDS if not kind.cls.multilabel]
 # For laws about what all fits share, from reading records to the ledger. All queries,
 # relations and ways to learn are among these, so that no line of the shared fit is left
 # out.

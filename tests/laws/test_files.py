@@ -32,7 +32,7 @@ def check_comes_back(kind, path):
     assert str(again.guarantee_) == str(model.guarantee_)
     assert description["guarantee"] == model.guarantee_.to_dict()
     assert description["guarantee"]["budget"] == model.budget.to_dict()
-    assert description["guarantee"]["fit_for_release"] is False
+    assert description["guarantee"]["secure_noise"] is False
     assert "random_state" not in json.dumps(description["parameters"])
     assert "20240" not in json.dumps(description["parameters"])
 
@@ -76,9 +76,7 @@ def test_a_seed_in_the_file_is_noticed(tmp_path, monkeypatch):
 
 
 @each(SHARED)
-def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(
-    kind, tmp_path
-):
+def test_only_a_model_of_noise_that_nobody_can_repeat_is_secure_noise(kind, tmp_path):
     X, y = kind.records()
     for seed in (None, 0):
         model = kind.fit(X, y, random_state=seed)
@@ -87,5 +85,5 @@ def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(
             model.guarantee_,
             dppl.load(tmp_path / "m.safetensors").guarantee_,
         ):
-            assert guarantee.fit_for_release == (seed is None)
+            assert guarantee.secure_noise == (seed is None)
             assert ("NOT FOR RELEASE" in str(guarantee)) == (seed is not None)

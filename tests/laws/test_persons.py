@@ -775,7 +775,7 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
 
 
 @each(
-    [kind for kind in WHOLE if not kind.cls.several_labels]
+    [kind for kind in WHOLE if not kind.cls.multilabel]
 )  # of which each is one class to persons
 def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     X, y = kind.records()

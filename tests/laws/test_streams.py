@@ -202,16 +202,16 @@ def test_the_statement_is_of_one_task_where_tasks_are_disjoint_and_else_of_all(k
 def test_one_seeded_task_makes_the_stream_unfit_for_release(kind):
     first, second, third = handed_in(kind, stream(kind))
     model = kind.make(random_state=None).partial_fit(*first)
-    assert model.guarantee_.fit_for_release
+    assert model.guarantee_.secure_noise
     assert (
         not model.set_params(random_state=1)
         .partial_fit(*second)
-        .guarantee_.fit_for_release
+        .guarantee_.secure_noise
     )
     assert (
         not model.set_params(random_state=None)
         .partial_fit(*third)
-        .guarantee_.fit_for_release
+        .guarantee_.secure_noise
     )
 
 

@@ -38,7 +38,7 @@ def check_no_rows(kind, folder):
                 answer = ask(rows, unusable=unusable)
                 assert answer.shape == (0, *expected.shape[1:]), (name, form)
                 assert answer.dtype == expected.dtype, (name, form)
-        if kind.cls.several_labels:
+        if kind.cls.multilabel:
             assert model.predict_labels(rows) == []
             continue
         assert model.predict(rows, min_confidence=0.5).shape == (0,)
@@ -69,7 +69,7 @@ def test_no_rows_have_no_score(kind):
         model.score(X[:0], y[:0])
 
 
-@each([kind for kind in KINDS if not kind.cls.several_labels])
+@each([kind for kind in KINDS if not kind.cls.multilabel])
 def test_no_rows_have_no_scores_in_an_export(kind):
     X, y = kind.records()
     scorer = scorer_of(kind.fit(X, y))

@@ -26,7 +26,7 @@ KINDS = [
     if isinstance(kind, type) and issubclass(kind, Code) and kind is not Code
 ]
 # What holds terms or codes, as an attribute and as a name in JSON.
-HOLDERS = {
+PARTIES = {
     *("statistic", "mechanism", "norm", "unit", "neighbours"),
     *("public_inputs", "not_covered", "assumptions", "assumption"),
 }
@@ -82,10 +82,10 @@ def test_codes_are_plain_words_and_different(kind):
 def holds(node):
     """Whether an expression reads what holds a code, by attribute or by its name in JSON."""
     for one in ast.walk(node):
-        if isinstance(one, ast.Attribute) and one.attr in HOLDERS:
+        if isinstance(one, ast.Attribute) and one.attr in PARTIES:
             return True
         key = one.slice if isinstance(one, ast.Subscript) else None
-        if isinstance(key, ast.Constant) and key.value in HOLDERS:
+        if isinstance(key, ast.Constant) and key.value in PARTIES:
             return True
     return False
 

@@ -369,7 +369,7 @@ TAKEN |= {
     "MostHits",
     "SignedHits",
 }
-TAKEN |= {"Holders", "Part", "Parted", "once_each", "pieces", "private_data"}
+TAKEN |= {"Parties", "Part", "Parted", "once_each", "pieces", "private_data"}
 EXACT = {
     "class_sums",
     "gram_matrices",

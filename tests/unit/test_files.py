@@ -179,12 +179,12 @@ def test_a_killed_process_gives_its_lock_free(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout.readline() == "has it\n"
+    ) as party:
+        assert party.stdout.readline() == "has it\n"
         with pytest.raises(InputError, match="taken"), locked(Path(tmp_path), "taken"):
             pytest.fail("both have it")
-        holder.kill()
-        holder.wait()
+        party.kill()
+        party.wait()
     with locked(Path(tmp_path), "taken"):
         pass
 

@@ -34,7 +34,7 @@ from dppl.kernel.privacy.terms import (
     Unit,
 )
 from dppl.methods import EmbeddingClassifier, PublicData
-from dppl.methods.fit_plan import of_holders
+from dppl.methods.fit_plan import of_parties
 from dppl.methods.model_file import FINETUNED, KEY, load, unfitted
 from dppl.methods.private_search import promised_again
 from dppl.methods.released import Reported
@@ -165,9 +165,7 @@ def verify(
         if all(check.holds for check in checks):
             checks.append(_whole(path))
         said = (
-            _BELIEVED
-            if stated["fit_for_release"] is True
-            else (*_BELIEVED[:-1], _SEEDED)
+            _BELIEVED if stated["secure_noise"] is True else (*_BELIEVED[:-1], _SEEDED)
         )
         return Verification(tuple(checks), (*said, *believed))
 
@@ -238,8 +236,8 @@ def _promised(
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
     return (
-        of_holders(promised, tuple(stated["holders"]))
-        if stated.get("holders")
+        of_parties(promised, tuple(stated["parties"]))
+        if stated.get("parties")
         else promised
     )
 
@@ -333,7 +331,7 @@ def _charges(
         charge
         for charge in named
         if charge not in paid
-        and charge.holder is None
+        and charge.party is None
         and charge.dataset == ledger.dataset
     ]
     if lost or not mine:

@@ -256,9 +256,9 @@ class Records:
 
     def several(self) -> Any:
         """Return how labels are given, where a record may have several."""
-        from dppl.kernel.reading import SeveralLabels
+        from dppl.kernel.reading import MultiLabel
 
-        return SeveralLabels(self.how["separator"]) if "separator" in self.how else None
+        return MultiLabel(self.how["separator"]) if "separator" in self.how else None
 
     def columns(self) -> io.Columns:
         """Return the columns that are named."""

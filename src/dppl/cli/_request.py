@@ -59,8 +59,8 @@ COMMANDS = {
         "fit",
         "Train a private classifier and save it as one file that may be published.",
     ),
-    "holder": (
-        "holder",
+    "party": (
+        "party",
         "Answer for an institution of a federation, with its own noise and from its own ledger.",
     ),
     "merge": (

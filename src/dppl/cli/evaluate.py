@@ -44,7 +44,7 @@ from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.evaluation import Abstention, Evaluation
-    from dppl.kernel.reading import SeveralLabels
+    from dppl.kernel.reading import MultiLabel
 
 WARNING = (
     "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "
@@ -273,7 +273,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         from dppl.predictions import SEPARATOR
 
         model: Any = load_model(self.model)
-        if model.several_labels:
+        if model.multilabel:
             if self.max_error is not None:
                 raise ParameterError(
                     "is for a model that gives a record one label.",
@@ -311,7 +311,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         return _Tested(table, predicted_labels(source), labels, ids, classes)
 
     def _labelled(
-        self, source: io.Source, classes: Any, several: SeveralLabels | None
+        self, source: io.Source, classes: Any, several: MultiLabel | None
     ) -> io.Source:
         if source.label_type is None:
             raise InputError(f"{self.shown()} has no labels; {labels_hint(source)}.")

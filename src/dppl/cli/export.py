@@ -101,7 +101,7 @@ class Export:
             overwrite=self.force,
         )
         # The file may travel without this terminal, so it holds the same warning.
-        if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
+        if fitted.guarantee_.releases and not fitted.guarantee_.secure_noise:
             note(
                 "this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too."
             )

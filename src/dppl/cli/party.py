@@ -1,4 +1,4 @@
-"""`dppl holder`: an institution of a federation, which answers with its own noise and from its own ledger."""
+"""`dppl party`: an institution of a federation, which answers with its own noise and from its own ledger."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Serve:
 
     For example:
 
-      dppl holder serve north.toml
+      dppl party serve north.toml
     """
 
     file: Path = argument("FILE", "Settings of the institution, in TOML.")
 
     def run(self) -> None:
         """Serve until the end."""
-        from dppl.federation.settings import HolderFile, read
+        from dppl.federation.settings import PartyFile, read
 
-        settings = read(self.file, HolderFile)
+        settings = read(self.file, PartyFile)
         stopped: list[int] = []
 
         def stop(number: int, _: Any) -> None:
@@ -40,10 +40,10 @@ class Serve:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        with settings.open() as holder:
+        with settings.open() as party:
             ready = f"{printable(settings.name)} answers plans that {printable(settings.superlink)} brings."
             settings.serve(
-                holder, ready=lambda: typer.echo(ready), stopped=lambda: bool(stopped)
+                party, ready=lambda: typer.echo(ready), stopped=lambda: bool(stopped)
             )
 
 

@@ -58,7 +58,7 @@ class Plan(Budget):
         "names: `dppl train` on texts starts from the names of classes, if they are words.",
         "none",
     )
-    n_holders: int = option(
+    n_parties: int = option(
         "N",
         "Institutions that hold the records (docs/federation.md). Default 1.",
         1,
@@ -85,7 +85,7 @@ class Plan(Budget):
             "encoder",
             "n_public",
             "ceiling",
-            "n_holders",
+            "n_parties",
         )
         how: dict[str, Any] = {
             name: getattr(self, name) for name in (*names, "method", "describe")

@@ -239,9 +239,7 @@ class Predict(OnModel, Where):
             )
         given["min_confidence"] = self.min_confidence is not None
         for name in (
-            name
-            for name, is_given in given.items()
-            if is_given and model.several_labels
+            name for name, is_given in given.items() if is_given and model.multilabel
         ):
             raise ParameterError("is for models of one label a record.", parameter=name)
         with self._predicted(model) as (found, private):

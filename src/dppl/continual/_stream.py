@@ -352,7 +352,7 @@ def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     return replace(
         later,
         n_models=n_tasks,
-        fit_for_release=earlier.fit_for_release and later.fit_for_release,
+        secure_noise=earlier.secure_noise and later.secure_noise,
         assumptions=tuple(dict.fromkeys([*earlier.assumptions, *later.assumptions])),
         public_inputs=tuple(
             dict.fromkeys([*earlier.public_inputs, *later.public_inputs])

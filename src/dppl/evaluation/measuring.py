@@ -34,15 +34,15 @@ from dppl.evaluation.predicting import (
     Predicts,
     Several,
     labels_and_ids,
+    multilabel,
     predictor_of,
-    several_labels,
 )
 from dppl.kernel.measure import (
     Calibrated,
     Measure,
     Measurement,
     calibrated,
-    fit_for_release,
+    secure_noise,
 )
 from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
@@ -383,7 +383,7 @@ def check(
     """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
     if ledger is not None:
         known = Known.of(model, ledger, partition)
-        declared = measurements(len(model.classes_), several=several_labels(model))
+        declared = measurements(len(model.classes_), several=multilabel(model))
         paid = calibrated(budget, declared, ADD_REMOVE)
         ledger.check(
             guarantee_of(budget, paid, [], persons, None, known.choices),
@@ -491,7 +491,7 @@ def guarantee_of(
                 for one in choices
             ),
         ),
-        fit_for_release=fit_for_release(random_state),
+        secure_noise=secure_noise(random_state),
         assumptions=(
             *dict.fromkeys(one.assumption for one in predictors),
             Term(Assumption.PUBLIC_MADE_APART),

@@ -36,7 +36,7 @@ from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.kernel.reading import (
-    SeveralLabels,
+    MultiLabel,
     as_labels,
     as_rows,
     check_kind,
@@ -77,18 +77,18 @@ class Several:
     """How many labels of a record count, and how they are given."""
 
     max_labels: int
-    labels: SeveralLabels
+    labels: MultiLabel
 
 
-def several_labels(model: Any) -> Several | None:
+def multilabel(model: Any) -> Several | None:
     """Return how records have several labels for a fitted model, or None if each has one."""
     if isinstance(model, PrivateClassifier):
         model = model.model_
-    if getattr(model, "several_labels", False):
-        return Several(model.max_labels, SeveralLabels(model.separator))
+    if getattr(model, "multilabel", False):
+        return Several(model.max_labels, MultiLabel(model.separator))
     # OneVsRestClassifier
     return (
-        Several(MAX_LABELS, SeveralLabels())
+        Several(MAX_LABELS, MultiLabel())
         if getattr(model, "multilabel_", False)
         else None
     )
@@ -124,7 +124,7 @@ class AlreadyPredicted:
             validate.positive_integer(max_labels=self.max_labels)
 
     @property
-    def several_labels(self) -> bool:
+    def multilabel(self) -> bool:
         """Whether a record has several labels."""
         return self.max_labels is not None
 
@@ -208,7 +208,7 @@ def _classes_of(model: Any) -> Array:
 def _given(model: AlreadyPredicted, X: Any) -> Predictor:
     """Read a table of predictions."""
     classes = _classes_of(model)
-    several = several_labels(model)
+    several = multilabel(model)
     if several is not None:
         sets = several.labels.checked(X, np.empty((_length(X), 0)), ("y", "X"))
         several.labels.read(sets[:0], classes)  # compares shapes
@@ -278,7 +278,7 @@ def _embedded(
 ) -> Predictor:
     """Score rows of a classifier of embeddings, in blocks of integers where its scores are linear."""
     linear = Linear.of(model)
-    several = several_labels(model)
+    several = multilabel(model)
     sharpness = model._sharpness()
     features = model.lattice_.features
 
@@ -352,7 +352,7 @@ class Linear:
 
 def _foreign(model: Any, classes: Array, X: Any) -> Predictor:
     """Predict by any other classifier."""
-    several = several_labels(model)
+    several = multilabel(model)
     probabilities = several is None and hasattr(model, "predict_proba")
     expected = getattr(model, "n_features_in_", None)
     shape: Any = getattr(X, "shape", ())

@@ -10,8 +10,8 @@ from dppl.errors import InputError
 from dppl.evaluation.predicting import (
     ONE_BY_ONE,
     Predictor,
+    multilabel,
     predictor_of,
-    several_labels,
 )
 from dppl.finetune.tune import Finetuned
 from dppl.io import Source
@@ -83,7 +83,7 @@ def predictor_of_source(
         assumption = predictor_of(
             model, np.zeros((1, encoder.dimension), np.float32)
         ).assumption
-    several = several_labels(model)
+    several = multilabel(model)
     mixes = not encoder.fingerprint.row_independent
     return Predictor(
         model, model.classes_, n, several is None, assumption, guesses, mixes, several

@@ -148,7 +148,7 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
-    if model.several_labels:
+    if model.multilabel:
         raise InputError(
             "a model of several labels a record is not exported, since formats hold one label; serve it."
         )
@@ -230,7 +230,7 @@ def statement(model: EmbeddingClassifier) -> dict[str, Any]:
         "classes": model.classes_.tolist(),
         "sharpness": float(model._sharpness()),
         "guarantee": guarantee.summary(),
-        "fit_for_release": guarantee.fit_for_release,
+        "secure_noise": guarantee.secure_noise,
         "statement": guarantee.to_dict(),
         "model_sha256": sha256(model.to_bytes()).hexdigest(),
     }

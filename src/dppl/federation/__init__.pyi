@@ -1,4 +1,4 @@
 from .coordinator import Federation as Federation
 from .coordinator import InProcess as InProcess
 from .merging import merge as merge
-from .party import Holder as Holder
+from .party import Party as Party

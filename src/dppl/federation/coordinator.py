@@ -39,8 +39,8 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Unit
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.kernel.reading import SeveralLabels
-from dppl.methods.fit_plan import Plan, of_holders
+from dppl.kernel.reading import MultiLabel
+from dppl.methods.fit_plan import Plan, of_parties
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
@@ -66,13 +66,13 @@ class InProcess:
 
     Parameters
     ----------
-    holders : dict of str to Holder
+    parties : dict of str to Party
         By name.
     """
 
-    def __init__(self, holders: Mapping[str, Callable[[bytes], bytes]]) -> None:
-        self.holders = dict(holders)
-        self.names = tuple(self.holders)
+    def __init__(self, parties: Mapping[str, Callable[[bytes], bytes]]) -> None:
+        self.parties = dict(parties)
+        self.names = tuple(self.parties)
 
     def exchange(self, messages: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Call them one after the other.
@@ -86,7 +86,7 @@ class InProcess:
         dict of str to bytes
             The answer of each.
         """
-        return {name: self.holders[name](content) for name, content in messages.items()}
+        return {name: self.parties[name](content) for name, content in messages.items()}
 
 
 class Federation:
@@ -127,7 +127,7 @@ class Federation:
         self.names = tuple(transport.names)
         if not self.names or len(set(self.names)) < len(self.names):
             raise ParameterError(
-                "must name one institution or more, and each once.", parameter="holders"
+                "must name one institution or more, and each once.", parameter="parties"
             )
         self.missing = missing
         self.journal = Journal(state)
@@ -150,7 +150,7 @@ class Federation:
                     f"{name}: {one.get(fact)}" for name, one in self.described.items()
                 )
                 raise ParameterError(
-                    f"must agree in {fact}; they have {each}.", parameter="holders"
+                    f"must agree in {fact}; they have {each}.", parameter="parties"
                 )
         for name, one in self.described.items():
             for fact in ("at_most", "n_features"):
@@ -160,7 +160,7 @@ class Federation:
             ):
                 raise ParameterError(
                     f"must have a unit and an encoder; {name} describes none.",
-                    parameter="holders",
+                    parameter="parties",
                 )
         first = self.described[self.names[0]]
         self.n_features = int(first["n_features"])
@@ -335,11 +335,11 @@ class _Accounts:
         several = "separator" in plan.parameters
         who: dict[str, Any] = {
             "unit": federation.unit,
-            "holders": list(federation.names),
+            "parties": list(federation.names),
             "fit": fit,
         }
         content = plan_bytes(
-            plan, guarantee, estimator, parameters, several_labels=several, **who
+            plan, guarantee, estimator, parameters, multilabel=several, **who
         )
         if before not in (None, content):
             raise ParameterError(
@@ -357,9 +357,8 @@ class _Accounts:
             begun = federation._ask_all("begin", as_tensor, "begun")
             known = {
                 "described": federation.described,
-                "fit_for_release": all(
-                    one.fields.get("fit_for_release") is True
-                    for one in checked.values()
+                "secure_noise": all(
+                    one.fields.get("secure_noise") is True for one in checked.values()
                 ),
                 "charges": [
                     _charge(name, one.fields).to_dict() for name, one in begun.items()
@@ -371,7 +370,7 @@ class _Accounts:
         made_up = made_up_record(
             federation.n_features,
             plan.setting.classes,
-            SeveralLabels() if several else None,
+            MultiLabel() if several else None,
         )
         return Answers(
             federation,
@@ -379,7 +378,7 @@ class _Accounts:
             plan.measurements,
             made_up,
             tuple(map(Charge.from_dict, known["charges"])),
-            known["fit_for_release"],
+            known["secure_noise"],
         )
 
     def finish(self, paid: Answers, *, model_sha256: str) -> None:
@@ -407,7 +406,7 @@ class Answers:
     paid: Mapping[str, Calibrated]
     made_up: Any  # a record, whose answers have the shape of every answer
     charges: tuple[Charge, ...]  # where each charged the plan
-    fit_for_release: bool  # whether all draw noise from their operating systems
+    secure_noise: bool  # whether all draw noise from their operating systems
     left: dict[str, int] = field(
         default_factory=dict
     )  # who left, and the number of the ask that they did not answer
@@ -428,8 +427,8 @@ class Answers:
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return what is guaranteed at each institution, and where it was charged."""
-        guarantee = replace(guarantee, fit_for_release=self.fit_for_release)
-        return of_holders(guarantee, self.federation.names, self.charges)
+        guarantee = replace(guarantee, secure_noise=self.secure_noise)
+        return of_parties(guarantee, self.federation.names, self.charges)
 
     def completed(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee with a note on who left."""
@@ -528,15 +527,15 @@ def _reply(one: str, content: bytes | None, kind: str) -> Message:
     return message
 
 
-def _charge(holder: str, fields: Mapping[str, Any]) -> Charge:
+def _charge(party: str, fields: Mapping[str, Any]) -> Charge:
     """Return where an institution charged the plan; it may have stated anything."""
     try:
         return Charge.from_dict(
             {
                 "dataset": fields["dataset"][:300],
                 "number": fields["number"],
-                "holder": holder,
+                "party": party,
             }
         )
     except (KeyError, TypeError):
-        raise Refusal(f"{holder} does not tell where it charged the plan.") from None
+        raise Refusal(f"{party} does not tell where it charged the plan.") from None

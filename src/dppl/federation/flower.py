@@ -2,7 +2,7 @@
 
 Flower's usual node runs the program that a coordinator sends it. An institution must
 not: whoever may run a program there needs no noise. So its node is this process, which
-takes messages from Flower and gives them to `Holder`, fetches no program, and starts
+takes messages from Flower and gives them to `Party`, fetches no program, and starts
 none. The coordinator is this process, too: it opens a run with an empty program and
 claims it.
 
@@ -220,14 +220,14 @@ class Superlink:
     def __init__(
         self,
         address: str,
-        holders: Mapping[str, bytes],
+        parties: Mapping[str, bytes],
         *,
         root_certificates: Path,
         secret: Path,
         timeout: float = 600,
     ) -> None:
-        self.names = tuple(holders)
-        self._keys = dict(holders)
+        self.names = tuple(parties)
+        self._keys = dict(parties)
         self._timeout = timeout
         # The secret is for processes that claim runs.
         self._address = address

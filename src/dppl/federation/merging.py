@@ -12,7 +12,7 @@ import numpy as np
 
 from dppl.errors import ParameterError
 from dppl.methods import EmbeddingClassifier, MeanPrototypes, SoftmaxPrototypes, load
-from dppl.methods.fit_plan import of_holders
+from dppl.methods.fit_plan import of_parties
 from dppl.methods.parameters import same_value
 
 
@@ -100,7 +100,7 @@ def merge(
         stated, key=lambda one: one.mu or 0.0
     )  # where one has no mu, all releases are equal
     entries = tuple(
-        replace(charge, holder=name)
+        replace(charge, party=name)
         for name, one in read.items()
         for charge in one.guarantee_.charges
     )
@@ -115,9 +115,9 @@ def merge(
     }
     of_all |= {
         name: all(getattr(one, name) for one in stated)
-        for name in ("fit_for_release", "exact")
+        for name in ("secure_noise", "exact")
     }
-    merged.guarantee_ = of_holders(replace(dearest, **of_all), tuple(read), entries)
+    merged.guarantee_ = of_parties(replace(dearest, **of_all), tuple(read), entries)
     merged.budget = dearest.budget
     result: EmbeddingClassifier = merged
     return result
@@ -179,7 +179,7 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
         ),
         (
             "institutions: merge models of one each",
-            bool(our_cost.holders or their_cost.holders),
+            bool(our_cost.parties or their_cost.parties),
         ),
     ]
 

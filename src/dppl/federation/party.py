@@ -47,13 +47,13 @@ from dppl.federation.protocol import (
 )
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import one_thread_each
-from dppl.kernel.measure import Measure, fit_for_release
+from dppl.kernel.measure import Measure, secure_noise
 from dppl.kernel.privacy import Budget, Ledger
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.privacy.ledger import LedgerEntry, check_name
 from dppl.kernel.privacy.terms import Unit
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import private_data
 
 _OTHER_COPY = "its folder is not the one that its ledger knows of: it was lost, rolled back or copied."
@@ -73,7 +73,7 @@ class _Paid:
     records: Any = field(default=None, repr=False)
 
 
-class Holder:
+class Party:
     """An institution with its own records, which answers what a plan declares and nothing else.
 
     Parameters
@@ -101,7 +101,7 @@ class Holder:
     public : iterable of tables, default=()
         Public rows and examples that plans may name; examples hold their labels. They
         are compared by hash.
-    several : SeveralLabels, default=None
+    several : MultiLabel, default=None
         How labels are given where a record may have several.
     random_state : int, default=None
         Seed of its noise, for experiments: such a model must not be released.
@@ -129,7 +129,7 @@ class Holder:
         groups: Any = None,
         limit: Budget | None = None,
         public: Iterable[Any] = (),
-        several: SeveralLabels | None = None,
+        several: MultiLabel | None = None,
         random_state: int | None = None,
     ) -> None:
         check_name("name", name)
@@ -168,7 +168,7 @@ class Holder:
         self._open.enter_context(locked(self._state, f"{self._state} {_IN_USE}"))
 
     def __enter__(self) -> Self:
-        """Return the holder."""
+        """Return the party."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,19 +207,19 @@ class Holder:
             return Message(
                 "begun", {"name": self.name, "plan": agreement.id, **told}, {}
             ).to_bytes()
-        fine = fit_for_release(self._random_state)
+        fine = secure_noise(self._random_state)
         return Message(
             "agreed",
-            {"name": self.name, "plan": agreement.id, "fit_for_release": fine},
+            {"name": self.name, "plan": agreement.id, "secure_noise": fine},
             {},
         ).to_bytes()
 
     def _checked(self, plan: bytes) -> Agreement:
         """Read a plan and hold it to the policy, and to what the ledger has left unless it is paid."""
         read = Agreement.read(plan)
-        if self.name not in read.holders:
+        if self.name not in read.parties:
             raise Refusal("the plan does not name this institution.")
-        if read.classes != self._classes.tolist() or read.several_labels != (
+        if read.classes != self._classes.tolist() or read.multilabel != (
             self._several is not None
         ):
             raise Refusal("the plan has another class list, or other labels.")
@@ -234,7 +234,7 @@ class Holder:
             raise Refusal(
                 "the plan has public inputs that this institution does not know; it compares their hashes."
             )
-        guarantee = read.guarantee(fit_for_release=fit_for_release(self._random_state))
+        guarantee = read.guarantee(secure_noise=secure_noise(self._random_state))
         if not guarantee.releases:
             raise Refusal("the plan asks nothing.")
         try:
@@ -263,12 +263,12 @@ class Holder:
         run = json.loads(journal.read("run") or b"")["run"]
         try:
             entry = self._ledger.charge(
-                read.guarantee(fit_for_release=fit_for_release(self._random_state)),
+                read.guarantee(secure_noise=secure_noise(self._random_state)),
                 estimator=read.estimator,
                 parameters={
                     **read.parameters,
                     "plan": read.id,
-                    "holders": ", ".join(read.holders),
+                    "parties": ", ".join(read.parties),
                 },
                 run=run,
             )

@@ -26,7 +26,7 @@ from dppl.kernel.privacy.ledger import check_name
 from dppl.kernel.privacy.terms import PublicInput, Statistic, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.queries import base as queries
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import private_data
 from dppl.methods.fit_plan import Plan, check_declared, of_persons, rows_of_a_person
 
@@ -164,16 +164,16 @@ class Agreement:
     parameters: dict[str, Any]
     classes: list[Any]
     n_features: int
-    several_labels: bool
+    multilabel: bool
     whole_persons: bool
     max_classes_per_person: int | None
     unit: Unit
-    holders: tuple[str, ...]
+    parties: tuple[str, ...]
     public: frozenset[str]  # hashes of public inputs
     budget: Budget
     paid: dict[str, Calibrated]
 
-    def guarantee(self, *, fit_for_release: bool) -> Guarantee:
+    def guarantee(self, *, secure_noise: bool) -> Guarantee:
         """Return what is promised for the records of one institution, for its ledger."""
         guarantee = Guarantee(
             budget=self.budget,
@@ -183,7 +183,7 @@ class Agreement:
             ),
             public_inputs=(Term(PublicInput.PLAN),),
             not_covered=(),
-            fit_for_release=fit_for_release,
+            secure_noise=secure_noise,
         )
         if self.unit is Unit.RECORD:
             return guarantee
@@ -220,8 +220,8 @@ class Agreement:
             raise Refusal(
                 f"it has no parameters, or more than {_MOST_MEASUREMENTS} measurements."
             )
-        for party in given["holders"]:
-            check_name("holders", party)
+        for party in given["parties"]:
+            check_name("parties", party)
         check_name("estimator", given["estimator"])
         for one in given["measurements"]:
             check_name("measurements", one["name"])
@@ -249,10 +249,8 @@ class Agreement:
         if len(declared) < len(given["measurements"]):
             raise Refusal("two of its measurements have one name.")
         whole = given["whole_persons"] is True
-        several = given["several_labels"] is True
-        check_declared(
-            declared, len(classes), several_labels=several, whole_persons=whole
-        )
+        several = given["multilabel"] is True
+        check_declared(declared, len(classes), multilabel=several, whole_persons=whole)
         if any(
             _width(one) not in (None, given["n_features"]) for one in declared.values()
         ):
@@ -287,13 +285,13 @@ class Agreement:
             whole,
             most,
             unit,
-            tuple(given["holders"]),
+            tuple(given["parties"]),
             frozenset(given["public"].values()),
             budget,
             paid,
         )
         if [
-            one.to_dict() for one in read.guarantee(fit_for_release=True).releases
+            one.to_dict() for one in read.guarantee(secure_noise=True).releases
         ] != given["releases"]:
             raise Refusal(
                 "it states another noise or cost than this institution computes."
@@ -307,7 +305,7 @@ def plan_bytes(
     estimator: str,
     parameters: dict[str, Any],
     *,
-    several_labels: bool,
+    multilabel: bool,
     **more: Any,
 ) -> bytes:
     """Return a plan of a fit as it travels; `more` is what the coordinator adds."""
@@ -336,7 +334,7 @@ def plan_bytes(
         "parameters": parameters,
         "classes": setting.classes.tolist(),
         "n_features": setting.n_features,
-        "several_labels": several_labels,
+        "multilabel": multilabel,
         "whole_persons": plan.whole_persons,
         "max_classes_per_person": plan.parameters.get("max_classes_per_person"),
         "adjacency": guarantee.adjacency,
@@ -389,7 +387,7 @@ def answer_to(
 
 
 def made_up_record(
-    n_features: int, classes: NDArray[Any], several: SeveralLabels | None
+    n_features: int, classes: NDArray[Any], several: MultiLabel | None
 ) -> Any:
     """Return one row of zeros: its answer has the shape of every answer, and what it cannot answer, no record can."""
     labels = classes[:1] if several is None else np.zeros((1, len(classes)), bool)
@@ -397,10 +395,10 @@ def made_up_record(
     return made_up.records(classes, unknown_labels="ignore", adjacency=ADD_REMOVE)
 
 
-def seed_of_ask(seed: int, holder: str, number: int) -> int:
+def seed_of_ask(seed: int, party: str, number: int) -> int:
     """Return the seed of an answer in an experiment: no two answers, and no two institutions, have the same noise."""
     return int.from_bytes(
-        sha256(f"{int(seed)} {number} {holder}".encode()).digest()[:8], "big"
+        sha256(f"{int(seed)} {number} {party}".encode()).digest()[:8], "big"
     )
 
 

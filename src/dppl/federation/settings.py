@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.federation.flower import Superlink, public_key, serve
-from dppl.federation.party import Holder
+from dppl.federation.party import Party
 from dppl.io import read_classes, read_ids, read_table
 from dppl.kernel.privacy import ApproxDP, GaussianDP, Ledger
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 
 Kind = TypeVar("Kind")
 _TYPES = {
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class HolderFile:
+class PartyFile:
     """An institution, as its owner describes it."""
 
     name: str
@@ -60,7 +60,7 @@ class HolderFile:
                 "must stand alone, or else epsilon and delta both.", parameter="mu"
             )
 
-    def open(self) -> Holder:
+    def open(self) -> Party:
         """Open the institution; nothing private but the shape of its table is read before a plan is paid."""
         limit: Any = None if self.mu is None else GaussianDP(self.mu)
         if self.epsilon is not None and self.delta is not None:
@@ -70,7 +70,7 @@ class HolderFile:
             raise InputError(
                 f"{self.table} has no labels; name their array or column with y, or a file with labels."
             )
-        return Holder(
+        return Party(
             self.name,
             table,
             table.y,
@@ -81,13 +81,13 @@ class HolderFile:
             groups=None if self.groups is None else read_ids(self.table, self.groups),
             limit=limit,
             public=[read_table(path) for path in self.public],
-            several=None if self.separator is None else SeveralLabels(self.separator),
+            several=None if self.separator is None else MultiLabel(self.separator),
         )
 
-    def serve(self, holder: Holder, **how: Any) -> None:
+    def serve(self, party: Party, **how: Any) -> None:
         """Answer messages from the SuperLink."""
         serve(
-            holder,
+            party,
             superlink=self.superlink,
             root_certificates=self.root_certificates,
             key=self.key,
@@ -102,7 +102,7 @@ class FederationFile:
     superlink: str
     root_certificates: Path
     secret: Path
-    holders: dict[str, str]
+    parties: dict[str, str]
     timeout: float = 600.0
     missing: str = "stop"
     folder: Path = field(default=Path(), metadata={"hidden": True})
@@ -110,7 +110,7 @@ class FederationFile:
     def way(self) -> Superlink:
         """Return the way to them."""
         keys = {
-            name: public_key(self.folder / path) for name, path in self.holders.items()
+            name: public_key(self.folder / path) for name, path in self.parties.items()
         }
         where: dict[str, Any] = {
             "root_certificates": self.root_certificates,
@@ -155,6 +155,6 @@ def read(path: Path, kind: type[Kind]) -> Kind:
                 f"of {path} has another type; got {value!r}.", parameter=name
             )
         values[name] = value
-    if kind is HolderFile and "://" not in values["ledger"]:
+    if kind is PartyFile and "://" not in values["ledger"]:
         values["ledger"] = str(path.parent / values["ledger"])
     return kind(**values)

@@ -34,7 +34,7 @@ from dppl.kernel.measure import (
     Measure,
     Measurement,
     calibrated,
-    fit_for_release,
+    secure_noise,
 )
 from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
@@ -69,7 +69,7 @@ def guarantee_of(
             Term(Caveat.COPIED_CHECKPOINTS),
             Term(Caveat.CHANGED_RECORD),
         ),
-        fit_for_release=True,
+        secure_noise=True,
         assumptions=(
             Term(Assumption.MODULE_MADE_APART),
             Term(Assumption.MODULE_KEEPS_NOTHING),
@@ -194,7 +194,7 @@ class Training:
             raise BudgetError(
                 f"{self.budget} lets nothing be released, so there is nothing to train."
             )
-        released = fit_for_release(self.random_state)
+        released = secure_noise(self.random_state)
         self.steps = n_steps(self.recipe.epochs, self.sampling_rate)
         self.selection = dict(self.selection)
         sizes = {
@@ -266,7 +266,7 @@ class Training:
         )
         torch = str(optional("torch", "torch", "torch").__version__)
         software = {**guarantee.software, "torch": torch}
-        self.guarantee = replace(guarantee, fit_for_release=released, software=software)
+        self.guarantee = replace(guarantee, secure_noise=released, software=software)
 
     def run(
         self,

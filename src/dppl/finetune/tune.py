@@ -100,7 +100,7 @@ def train(
 class Finetuned:
     """A file of a fine-tuned model that names its network. Of the network nothing is read before a prediction."""
 
-    several_labels = False
+    multilabel = False
 
     def __init__(self, path: Path) -> None:
         self.path = path

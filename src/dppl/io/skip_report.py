@@ -19,7 +19,7 @@ from dppl.kernel.persons import (
     classes_of_persons,
     person_codes,
 )
-from dppl.kernel.reading import SeveralLabels, class_codes
+from dppl.kernel.reading import MultiLabel, class_codes
 
 _BLOCK_ROWS = 4096
 _SEPARATORS = (";", ",", "|", "/")  # that files have between several labels
@@ -32,7 +32,7 @@ def report_on_table(
     classes: Array | None,
     groups: Any = None,
     *,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
 ) -> dict[str, Any]:
     """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready.
 
@@ -56,7 +56,7 @@ def report_on_source(
     classes: Array | None,
     windows: TextWindows | None = None,
     *,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
 ) -> dict[str, Any]:
     """Read and decode the records of a source, labels and ids of persons included; return what to say of them.
 
@@ -77,7 +77,7 @@ def _with_labels(
     usable: int,
     labels: Array | None,
     classes: Array | None,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
 ) -> dict[str, Any]:
     """Add what is to say of the labels, and how many records are used: of `usable` ones those in the class list."""
     if labels is None:
@@ -145,7 +145,7 @@ def _meant(label: Any, classes: Array) -> dict[str, Any]:
 
 
 def _several_report(
-    labels: Array, classes: Array, several: SeveralLabels
+    labels: Array, classes: Array, several: MultiLabel
 ) -> dict[str, Any]:
     """Say what labels there are where a record may have several, or none."""
     sets, _ = several.read(labels, classes)
@@ -292,7 +292,7 @@ def _persons_report(
     labels: Array | None,
     usable: Flags,
     classes: Array,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
 ) -> dict[str, Any]:
     """Say how many records persons have, and how many a fit uses; arrays have one entry a record."""
     if several is not None:  # every record counts, whatever its labels are

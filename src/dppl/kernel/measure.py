@@ -100,9 +100,9 @@ def calibrated(
     return paid
 
 
-def fit_for_release(random_state: int | None) -> bool:
+def secure_noise(random_state: int | None) -> bool:
     """Whether noise of this seed protects: noise from the operating system does, and any seed does not."""
-    return randomness(random_state).fit_for_release
+    return randomness(random_state).secure_noise
 
 
 @dataclass(slots=True, eq=False, repr=False)  # which tracebacks with locals would show

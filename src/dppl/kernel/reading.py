@@ -58,7 +58,7 @@ _CELLS: dict[Hashable, float] = {"0": 0.0, False: 0.0, "1": 1.0, True: 1.0}
 
 
 def checked_inputs(
-    X: Any, y: Any, several: SeveralLabels | None = None
+    X: Any, y: Any, several: MultiLabel | None = None
 ) -> tuple[RowSource, NDArray[Any]]:
     """Return rows and labels, whose shapes and kinds are checked; these are public except for the length."""
     rows = as_rows(X)
@@ -124,7 +124,7 @@ def refuse_unusable_records(used: int, n: int, parameter: str = "strict") -> Non
 
 
 def are_known(
-    y: NDArray[Any], classes: NDArray[Any], several: SeveralLabels | None = None
+    y: NDArray[Any], classes: NDArray[Any], several: MultiLabel | None = None
 ) -> NDArray[np.bool_]:
     """Return whether the label of each record, or all of its labels, are in the class list."""
     return (
@@ -376,7 +376,7 @@ def _positions(classes: NDArray[Any]) -> dict[Hashable, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralLabels:
+class MultiLabel:
     """How labels are given where a record may have several, or none.
 
     As a matrix of 0 and 1 with a column a class, in the order of the class list, as
@@ -468,7 +468,7 @@ class SeveralLabels:
 
 
 def refuse_unknown_labels(
-    known: NDArray[np.bool_], classes: NDArray[Any], several: SeveralLabels | None
+    known: NDArray[np.bool_], classes: NDArray[Any], several: MultiLabel | None
 ) -> None:
     """Stop at a label outside the list of classes."""
     if not known.all():
@@ -512,7 +512,7 @@ def read_labels(
     unknown_labels: str,
     adjacency: str,
     allowed: Codes | None,
-    several: SeveralLabels | None,
+    several: MultiLabel | None,
 ) -> tuple[Codes, NDArray[np.bool_] | None]:
     """Return `codes_of_records`; where a record may have several labels, codes of 0 or -1, and the label sets.
 

@@ -50,7 +50,7 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.lattice.stream import BLOCK_ROWS, CACHE_BYTES, LatticeRows, TensorRows
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import Query
-from dppl.kernel.reading import Codes, SeveralLabels
+from dppl.kernel.reading import Codes, MultiLabel
 
 Int64 = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -85,7 +85,7 @@ class Parted(Protocol):
 
 
 @runtime_checkable
-class Holders(Protocol):
+class Parties(Protocol):
     """Institutions that answer by themselves, each with its own noise (`dppl.federation.Federation` is one)."""
 
     metadata: Mapping[str, str]  # what all their tables say of themselves
@@ -268,7 +268,7 @@ class PartReader:
     allowed: Codes | None = (
         None  # positions of the classes that a task may hold; None is all
     )
-    several: SeveralLabels | None = (
+    several: MultiLabel | None = (
         None  # how labels are given, where a record may have several
     )
     max_classes: int | None = (
@@ -412,7 +412,7 @@ class PrivateTable:
     rows: RowSource
     labels: NDArray[Any]
     ids: NDArray[Any] | None = None  # of persons
-    several: SeveralLabels | None = (
+    several: MultiLabel | None = (
         None  # how labels are given, where a record may have several
     )
     engine: Engine = field(default_factory=InProcess)
@@ -476,7 +476,7 @@ class PrivateParts:
     parts: Sequence[Part]
     n_features: int
     engine: Engine
-    several: SeveralLabels | None = None  # this and `ids` as in `PrivateTable`
+    several: MultiLabel | None = None  # this and `ids` as in `PrivateTable`
     ids: NDArray[Any] | None = None
 
     def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
@@ -545,10 +545,10 @@ def private_data(
     groups: Any = None,
     *,
     max_classes: int | None = None,
-    several: SeveralLabels | None = None,
-) -> PrivateTable | PrivateParts | Holders:
+    several: MultiLabel | None = None,
+) -> PrivateTable | PrivateParts | Parties:
     """Check the shapes and kinds of what a fit was given, and look at no value."""
-    if isinstance(X, Holders):
+    if isinstance(X, Parties):
         if y is not None or groups is not None:
             raise InputError(
                 "y and groups must be left out: each institution has its own labels and ids."

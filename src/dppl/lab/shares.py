@@ -53,7 +53,7 @@ class SharedNoise:
     noise_std : float
         Standard deviation of the noise for which a release is accounted, in integer
         steps.
-    n_holders : int
+    n_parties : int
         Institutions that answer, at most 1000.
     n_absent : int, default=0
         How many of them may leave, or tell others their shares; what the rest draws
@@ -67,12 +67,12 @@ class SharedNoise:
     """
 
     noise_std: float
-    n_holders: int
+    n_parties: int
     n_absent: int = 0
 
     def __post_init__(self) -> None:
         validate.positive(noise_std=self.noise_std)
-        if not 2 <= self.n_holders - self.n_absent <= self.n_holders <= 1000:
+        if not 2 <= self.n_parties - self.n_absent <= self.n_parties <= 1000:
             raise ParameterError(
                 "must leave two institutions or more, of at most 1000.",
                 parameter="n_absent",
@@ -87,11 +87,11 @@ class SharedNoise:
     def share(self) -> float:
         """Standard deviation of one share, rounded up: those that are left have `noise_std` together."""
         # The root, the quotient and the product are off by 2⁻⁵³ of their values each.
-        return self.noise_std / math.sqrt(self.n_holders - self.n_absent) * (1 + 2**-51)
+        return self.noise_std / math.sqrt(self.n_parties - self.n_absent) * (1 + 2**-51)
 
     def distance(self, coordinates: int) -> float:
         """Return the total variation that so many coordinates of all asks add to what mu allows."""
-        n = self.n_holders - self.n_absent
+        n = self.n_parties - self.n_absent
         s = self.share
         reach = n / 2 + math.sqrt(2) * math.pi * s * s * math.sqrt(n)
         return (

@@ -105,7 +105,9 @@ class NeighbourVotes(RowQuery):
     ) -> RoundedGaussian | SampledGaussian:
         """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
-            return RoundedGaussian.within(budget, self.squared_reach(relation), times)
+            return RoundedGaussian.within(
+                budget, self.squared_sensitivity(relation), times
+            )
         if relation != ADD_REMOVE:
             raise ParameterError(
                 "sampling_rate below 1 is accounted under add-remove only"

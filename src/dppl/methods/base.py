@@ -20,13 +20,13 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.stream import one_thread_each
-from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
+from dppl.kernel.measure import Measure, Measurement, calibrated, secure_noise
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength, checked_budget
 from dppl.kernel.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
 from dppl.kernel.privacy.terms import Caveat, Neighbours, PublicInput, Term, own_words
 from dppl.kernel.queries import WITHIN_CLASS
-from dppl.kernel.reading import SeveralLabels, UnknownLabels
+from dppl.kernel.reading import MultiLabel, UnknownLabels
 from dppl.kernel.records import private_data
 from dppl.methods import model_file
 from dppl.methods.as_scikit import names_of_features
@@ -103,7 +103,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     # the cost of one record. All its queries must then allow it.
     whole_persons: ClassVar[bool] = False
     # Whether a record may have several labels, or none.
-    several_labels: ClassVar[bool] = False
+    multilabel: ClassVar[bool] = False
     # What else the guarantee does not cover: terms, or the words of an own method.
     not_covered: ClassVar[tuple[Term[Caveat] | str, ...]] = ()
 
@@ -172,11 +172,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             with one_thread_each, np.errstate(all="ignore"):
                 # Plan: shapes, kinds, parameters and public values alone decide what is
                 # released, and what it costs.
-                if (
-                    groups is not None
-                    and self.several_labels
-                    and not self.whole_persons
-                ):
+                if groups is not None and self.multilabel and not self.whole_persons:
                     raise ParameterError(
                         "is for methods of several labels that take whole persons.",
                         parameter="groups",
@@ -249,9 +245,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         return self
 
     @property
-    def several(self) -> SeveralLabels | None:
+    def several(self) -> MultiLabel | None:
         """How labels are given where a record may have several; None where it has one."""
-        return SeveralLabels(self.separator) if self.several_labels else None
+        return MultiLabel(self.separator) if self.multilabel else None
 
     def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""
@@ -289,7 +285,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         private: tuple[Any, Any] = (None, None),
     ) -> Plan:
         """Plan a fit from parameters, public values and the width of rows; no public array may be a `private` one."""
-        classes = reading.public_classes(self.classes, in_order=self.several_labels)
+        classes = reading.public_classes(self.classes, in_order=self.multilabel)
         public = (self.public or PublicData())._checked(n_features, classes, private)
         if public.examples is not None and not self.starts_from_examples:
             what = f"public.examples is for methods that start from examples; {type(self).__name__} does not."
@@ -312,7 +308,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         check_declared(
             declared,
             len(classes),
-            several_labels=self.several_labels,
+            multilabel=self.multilabel,
             whole_persons=self.whole_persons,
         )
         replaces = self.adjacency == "replace-one"
@@ -347,7 +343,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 *[Term(Caveat.CHANGED_LABEL)] * within,
                 *(own_words(Caveat, one) for one in self.not_covered),
             ),
-            fit_for_release=fit_for_release(self.random_state),
+            secure_noise=secure_noise(self.random_state),
         )
         given = {
             name: value

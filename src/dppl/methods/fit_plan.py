@@ -137,13 +137,13 @@ def check_declared(
     declared: Mapping[str, Measurement],
     n_classes: int,
     *,
-    several_labels: bool,
+    multilabel: bool,
     whole_persons: bool,
 ) -> None:
     """Refuse measurements that do not fit the class list, the labels or the persons of a fit."""
     for name, one in declared.items():
         # Queries that do not read label sets see records of one class there.
-        of_one = several_labels and not one.query.reads_label_sets
+        of_one = multilabel and not one.query.reads_label_sets
         if getattr(one.query, "n_classes", None) not in (
             None,
             1 if of_one else n_classes,
@@ -151,9 +151,9 @@ def check_declared(
             raise ParameterError(
                 f"the measurement {name!r} must be of {n_classes} classes, as the fit is."
             )
-        if one.query.reads_label_sets and not several_labels:
+        if one.query.reads_label_sets and not multilabel:
             raise ParameterError(
-                f"the measurement {name!r} is for methods of several labels (several_labels)."
+                f"the measurement {name!r} is for methods of several labels (multilabel)."
             )
         if whole_persons and not one.query.whole_persons:
             raise ParameterError(
@@ -213,21 +213,21 @@ def of_persons(
     )
 
 
-def of_holders(
+def of_parties(
     guarantee: Guarantee, names: tuple[str, ...], charges: tuple[Charge, ...] = ()
 ) -> Guarantee:
     """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
     mu = guarantee.mu
     # Each costs mu at most, so k of them cost the square root of k times mu.
-    at_several = Term(Caveat.PERSON_AT_SEVERAL_HOLDERS)
+    at_several = Term(Caveat.PERSON_AT_SEVERAL_PARTIES)
     if mu is not None:
         at_all = math.sqrt(len(names)) * mu
-        at_several = Term(Caveat.PERSON_AT_ALL_HOLDERS, mu=at_all)
+        at_several = Term(Caveat.PERSON_AT_ALL_PARTIES, mu=at_all)
     return replace(
         guarantee,
-        holders=names,
+        parties=names,
         charges=charges,
-        public_inputs=(*guarantee.public_inputs, Term(PublicInput.HOLDERS)),
+        public_inputs=(*guarantee.public_inputs, Term(PublicInput.PARTIES)),
         assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
         not_covered=(
             *guarantee.not_covered,

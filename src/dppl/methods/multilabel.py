@@ -16,7 +16,7 @@ from dppl.kernel.queries import (
     NumberOfRecords,
     WeightedSum,
 )
-from dppl.kernel.reading import SeveralLabels, Unusable
+from dppl.kernel.reading import MultiLabel, Unusable
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import (
     SIZE_PERCENT,
@@ -128,12 +128,12 @@ class MultiLabelPrototypes(CentredClassifier):
 
     max_labels: Count = 5
     separator: str | None = None
-    several_labels = True
+    multilabel = True
 
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        if (separator := SeveralLabels(self.separator).separator) is not None:
+        if (separator := MultiLabel(self.separator).separator) is not None:
             texts = [
                 one
                 for one in np.ravel(np.asarray(self.classes, object)).tolist()
@@ -289,7 +289,7 @@ class MultiLabelPrototypes(CentredClassifier):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows of which all labels in the class list are right (subset accuracy)."""
         predicted = self._scores(X) > 0
-        several = SeveralLabels(self.separator)
+        several = MultiLabel(self.separator)
         truth, _ = several.read(several.checked(y, predicted), self.classes_)
         return share((predicted == truth).all(axis=1), sample_weight)
 

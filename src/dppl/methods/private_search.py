@@ -268,7 +268,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ParameterError(
                 f"estimator must be a dppl classifier of embeddings; got {got}."
             )
-        if self.estimator.several_labels:
+        if self.estimator.multilabel:
             raise ParameterError(
                 "estimator must be of one label a record; a search scores no sets of labels."
             )

@@ -48,4 +48,4 @@ def cosine_sharpness(prototypes: Array, variances: Array | float = 0.0) -> float
 def noise_variance(guarantee: Guarantee, scale: float) -> float:
     """Return the variance of the noise of the last release, in units of rows; 0 if the guarantee does not say."""
     noise_std = guarantee.releases[-1].parameters.get("noise_std", 0.0)
-    return max(1, len(guarantee.holders)) * (float(noise_std) / scale) ** 2
+    return max(1, len(guarantee.parties)) * (float(noise_std) / scale) ** 2

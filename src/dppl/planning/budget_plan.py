@@ -96,7 +96,7 @@ class BudgetPlan:
     # Without names of classes, or with them, whichever the plan is not for; None where
     # that makes no difference.
     otherwise: Gain | None
-    n_holders: int  # institutions that hold the records
+    n_parties: int  # institutions that hold the records
     # Of several institutions: with all records in one place, and at one of them, of
     # even size, alone.
     one_place: Gain | None
@@ -140,7 +140,7 @@ class BudgetPlan:
             "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
             f"Method: {self.method}, {why}.",
             *([] if self.otherwise is None else [self.otherwise.sentence(start)]),
-            *self._of_holders(),
+            *self._of_parties(),
             *([] if self.train is None else [self._of_weights()]),
             f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
             GUESSES,
@@ -149,10 +149,10 @@ class BudgetPlan:
     def __str__(self) -> str:
         return "\n".join(self.sentences())
 
-    def _of_holders(self) -> list[str]:
+    def _of_parties(self) -> list[str]:
         if self.one_place is None or self.alone is None:
             return []
-        k = self.n_holders
+        k = self.n_parties
         return [
             f"Each of {k} institutions adds its own noise: the noise of a sum is {math.sqrt(k):.3g} times as wide.",
             self.one_place.sentence("All records in one place"),
@@ -201,7 +201,7 @@ def plan_budget(
     method: Method | Literal["auto"] = "auto",
     ceiling: float | None = None,
     describe: Describe = "none",
-    n_holders: int = 1,
+    n_parties: int = 1,
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
 
@@ -235,7 +235,7 @@ def plan_budget(
     describe : {"none", "names"}, default="none"
         Whether the fit starts from the names of the classes, as `dppl train` does with
         texts.
-    n_holders : int, default=1
+    n_parties : int, default=1
         Institutions that hold the records and answer with their own noise
         (`dppl.federation`); `n_records` is for all.
 
@@ -282,7 +282,7 @@ def plan_budget(
         n_records=n_records,
         smallest=1 if smallest is None else smallest,
     )
-    validate.positive_integer(n_public=n_public or 1, n_holders=n_holders)
+    validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
     least = n_classes * (smallest or 1)
     for name, value, bound in (
         ("n_classes", n_classes, 2),
@@ -316,10 +316,10 @@ def plan_budget(
             "must be above 0 for a method that selects public rows; got 0.",
             parameter="n_public",
         )
-    if n_holders > 1 and chosen == "public":
+    if n_parties > 1 and chosen == "public":
         raise ParameterError(
             "above 1 is for methods that ask for sums, not selections.",
-            parameter="n_holders",
+            parameter="n_parties",
         )
     if describe == "names" and chosen != "softmax":
         raise ParameterError(
@@ -337,7 +337,7 @@ def plan_budget(
         n_classes=n_classes,
         n_features=n_features,
         # The noise of so many institutions adds up.
-        spend=recall_model.spend(chosen, budget) / math.sqrt(n_holders),
+        spend=recall_model.spend(chosen, budget) / math.sqrt(n_parties),
     )
     whole = replace(setting, spend=recall_model.spend(chosen, budget))
     factor = setting.law.wide if ceiling is None else setting.law.spread
@@ -375,14 +375,14 @@ def plan_budget(
         ),
         needed=setting.needed(sizes),
         twice_the_budget=replace(
-            setting, spend=recall_model.spend(chosen, twice) / math.sqrt(n_holders)
+            setting, spend=recall_model.spend(chosen, twice) / math.sqrt(n_parties)
         ).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
         otherwise=other.gain(sizes) if chosen == "softmax" else None,
-        n_holders=int(n_holders),
-        one_place=whole.gain(sizes) if n_holders > 1 else None,
-        alone=whole.gain(sizes / n_holders) if n_holders > 1 else None,
+        n_parties=int(n_parties),
+        one_place=whole.gain(sizes) if n_parties > 1 else None,
+        alone=whole.gain(sizes / n_parties) if n_parties > 1 else None,
         train=None
         if texts or isinstance(budget, PureDP)
         else is_worth_training(budget, n_classes, n_records),

@@ -47,7 +47,7 @@ class Served:
     # one.
     similarity: Callable[[_Rows], float] | None = None
     least: Least = ALWAYS  # where a request names none
-    several_labels: bool = False
+    multilabel: bool = False
 
     def least_of(self, asked: PredictionRequest) -> Least:
         """Return what a request requires of a label, or else what the service does."""
@@ -62,9 +62,9 @@ class Served:
             if asked.min_similarity is None
             else asked.min_similarity
         )
-        if self.several_labels and (confidence, similarity) != (None, None):
+        if self.multilabel and (confidence, similarity) != (None, None):
             what = "min_confidence and min_similarity are for models of one label a record."
-            raise RequestError(422, "several_labels", what)
+            raise RequestError(422, "multilabel", what)
         if similarity is not None and self.similarity is None:
             raise RequestError(
                 422,
@@ -111,8 +111,8 @@ class Served:
         order = np.lexsort((first, -values))
         order = order[: top if reason is None else max(top, NEAREST)].tolist()
         return Prediction(
-            label=None if reason is not None or self.several_labels else label,
-            labels=label if self.several_labels else None,
+            label=None if reason is not None or self.multilabel else label,
+            labels=label if self.multilabel else None,
             reason=reason,
             similarity=near,
             top=[
@@ -137,7 +137,7 @@ def open_model(
     description = describe(path)
     takes = ["embeddings"]
     similarity: Callable[[_Rows], float] | None = None
-    several_labels = False
+    multilabel = False
     loaded: Encoder | None = None
     if is_finetuned(path):
         if encoder == "none":
@@ -159,7 +159,7 @@ def open_model(
     else:
         model = load(path)
         guarantee = model.guarantee_
-        several_labels = model.several_labels
+        multilabel = model.multilabel
         if encoder not in (None, "none") and model.encoder_ is None:
             raise ParameterError(
                 f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
@@ -172,7 +172,7 @@ def open_model(
         def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
             labels = (
                 model.predict_labels(row, unusable="empty")
-                if model.several_labels
+                if model.multilabel
                 else None
             )
             (label,) = (
@@ -192,7 +192,7 @@ def open_model(
             similarity = near
 
     for name in ("min_confidence", "min_similarity"):
-        if several_labels and getattr(least, name) is not None:
+        if multilabel and getattr(least, name) is not None:
             raise ParameterError(
                 "is for a model of one label a record.", parameter=name
             )
@@ -215,4 +215,4 @@ def open_model(
         min_similarity=least.min_similarity,
         card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )
-    return Served(about, loaded, classify, similarity, least, several_labels)
+    return Served(about, loaded, classify, similarity, least, multilabel)

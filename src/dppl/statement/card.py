@@ -113,7 +113,7 @@ def _front_matter(description: dict[str, Any], sha256: str | None, license: str)
         "implied_delta": USUAL_DELTA if USUAL_DELTA in epsilons else None,
         **{
             name: guarantee[name]
-            for name in ("unit", "adjacency", "fit_for_release", "exact")
+            for name in ("unit", "adjacency", "secure_noise", "exact")
         },
     }
     fields: dict[str, Any] = {

@@ -138,7 +138,7 @@ def content(
                 "epsilon": guarantee.epsilon(usual),
             },
             "n_models": guarantee.n_models,
-            "fit_for_release": guarantee.fit_for_release,
+            "secure_noise": guarantee.secure_noise,
             "exact": guarantee.exact,
             "notion": guarantee.budget.notion,
             "budget": guarantee.budget.to_dict(),
@@ -483,7 +483,7 @@ def of_model(
     return {
         "confidence": evaluation.confidence,
         "counted": evaluation.counted,
-        "fit_for_release": evaluation.guarantee.fit_for_release,
+        "secure_noise": evaluation.guarantee.secure_noise,
         # Of a table of predictions nobody knows which file made it.
         "same_file": None
         if evaluation.model_sha256 is None

@@ -156,7 +156,7 @@ PUBLIC_INPUTS: Mapping[Code, str] = {
     PublicInput.COLUMNS: "the names of columns that the model keeps, as they were typed",
     PublicInput.CLASSES_OF_A_PERSON: "the number of classes that a person counts in ({max_classes})",
     PublicInput.ALL_CLASSES_OF_A_PERSON: "the number of classes that a person counts in (all)",
-    PublicInput.HOLDERS: "the names of the institutions, and what they state of their tables",
+    PublicInput.PARTIES: "the names of the institutions, and what they state of their tables",
     PublicInput.PLAN: "the plan",
     PublicInput.TASKS: "the boundaries of the tasks and the classes that each may hold",
     PublicInput.CANDIDATES: "the candidates of the search",
@@ -221,10 +221,10 @@ CAVEATS: Mapping[Code, str] = {
         "other releases from records of the same persons, here or in other data sets, whose costs add up"
     ),
     Caveat.ID_STOP: "whether the fit stopped at an id that cannot be compared by value",
-    Caveat.PERSON_AT_SEVERAL_HOLDERS: (
+    Caveat.PERSON_AT_SEVERAL_PARTIES: (
         "a person with records at several institutions, for whom squares of mu add up"
     ),
-    Caveat.PERSON_AT_ALL_HOLDERS: (
+    Caveat.PERSON_AT_ALL_PARTIES: (
         "a person with records at several institutions, for whom squares of mu add up, to at most mu = {mu}"
     ),
     Caveat.PARTICIPATION: "which institutions took part, and when each of them answered",

@@ -118,15 +118,15 @@ def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
         f"{name}, without its answers from ask {guarantee.left[name]} on"
         if name in guarantee.left
         else name
-        for name in guarantee.holders
+        for name in guarantee.parties
     ]
-    holders = f"{', '.join(stayed)}; {_AT_EACH}"
+    parties = f"{', '.join(stayed)}; {_AT_EACH}"
     charges = tuple(map(str, guarantee.charges))
     # Headings without items say nothing and are skipped at the end.
     details = [
         ("protected", "Protected", (protected(guarantee),)),
         ("neighbours", "Neighbours", (f"{neighbours} ({guarantee.adjacency})",)),
-        ("holders", "Institutions", (holders,) if guarantee.holders else ()),
+        ("parties", "Institutions", (parties,) if guarantee.parties else ()),
         ("public_inputs", "Treated as public", texts(guarantee.public_inputs)),
         ("assumptions", "Assumed", texts(guarantee.assumptions)),
         ("not_covered", "Not covered", texts(guarantee.not_covered)),
@@ -218,7 +218,7 @@ def _records(unit: Unit) -> dict[str, str]:
 
 
 def _warnings(guarantee: Guarantee) -> list[str]:
-    seeded = bool(guarantee.releases) and not guarantee.fit_for_release
+    seeded = bool(guarantee.releases) and not guarantee.secure_noise
     return [_SEEDED] * seeded + [_RESEARCH] * (not guarantee.exact)
 
 

@@ -52,7 +52,7 @@ def _asks(name: str) -> Any:
     @wraps(inherited)
     def method(self: PrivateClassifier, X: Any, *args: Any, **options: Any) -> Any:
         check_fitted(self, "model_")
-        if not self.model_.several_labels:
+        if not self.model_.multilabel:
             return inherited(self, X, *args, **options)
         return getattr(self.model_, name)(
             self._rows(X, options.get("unusable", "error")), *args, **options
@@ -358,7 +358,7 @@ class PrivateClassifier(ReleasedClassifier):
             If the model gives one label a record.
         """
         check_fitted(self, "model_")
-        if not self.model_.several_labels:
+        if not self.model_.multilabel:
             raise ParameterError(
                 "must be 'multilabel' for predict_labels; use predict.",
                 parameter="method",

@@ -32,7 +32,7 @@ from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import are_missing, ids_of_fit
 from dppl.kernel.reading import (
     NOT_ALL_USABLE,
-    SeveralLabels,
+    MultiLabel,
     are_known,
     check_kind,
     public_classes,
@@ -192,7 +192,7 @@ def check_records(
     encoder: Encoder,
     classes: Array,
     unknown_labels: str,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
     y: Array | None = None,
     ids: Array | None = None,
 ) -> None:
@@ -265,7 +265,7 @@ def left_out_of(
     table: EmbeddingTable,
     classes: Array,
     usable: Flags,
-    several: SeveralLabels | None = None,
+    several: MultiLabel | None = None,
 ) -> bytes:
     """Return the owner's list of the records that were skipped: by `embed`, whose `report` goes on, and by the fit.
 

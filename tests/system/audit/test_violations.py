@@ -124,7 +124,9 @@ class UnstatedNumber(NumberOfRecords):
     """Costs more than its share."""
 
     def mechanism(self, budget, times, relation):
-        return Unstated.within(GaussianDP(5.0), self.squared_reach(relation), times)
+        return Unstated.within(
+            GaussianDP(5.0), self.squared_sensitivity(relation), times
+        )
 
 
 class ForgetsItsSize(LinearProbe):
@@ -155,7 +157,7 @@ def test_half_the_noise(weaken_noise):
 class HalfReach(ClassSums):
     """Forgets that a replaced record moves a sum twice as far."""
 
-    def squared_reach(self, relation):
+    def squared_sensitivity(self, relation):
         return self.squared_norm
 
 

@@ -69,7 +69,7 @@ def test_budgets_are_epsilons_with_their_mu_and_the_model_has_the_first(cli, tmp
         assert mu <= float(text) < mu * 1.001
     guarantee = dppl.load(tmp_path / "demo" / "model.safetensors").guarantee_
     assert guarantee.budget == dppl.ApproxDP(1, 1e-6)
-    assert guarantee.fit_for_release
+    assert guarantee.secure_noise
     lines = shown.splitlines()
     start = lines.index(
         f"{words.in_short(guarantee)[0][0]}: {words.in_short(guarantee)[0][1]}"

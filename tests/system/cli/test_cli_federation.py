@@ -6,7 +6,7 @@ import pytest
 import dppl
 from dppl import GaussianDP, MeanPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.federation.settings import FederationFile, HolderFile, read
+from dppl.federation.settings import FederationFile, PartyFile, read
 from federated import CLASSES, tables
 
 NORTH = """
@@ -26,7 +26,7 @@ public = ["web.npz"]
 
 def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
     (tmp_path / "north.toml").write_text(NORTH + "mu = 1\n")
-    settings = read(tmp_path / "north.toml", HolderFile)
+    settings = read(tmp_path / "north.toml", PartyFile)
     assert (settings.table, settings.state) == (
         tmp_path / "north.npz",
         tmp_path / "state",
@@ -36,7 +36,7 @@ def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
     assert settings.mu == 1.0
     url = "postgresql+psycopg://host/db"
     (tmp_path / "north.toml").write_text(NORTH.replace("north.db", url))
-    assert read(tmp_path / "north.toml", HolderFile).ledger == url
+    assert read(tmp_path / "north.toml", PartyFile).ledger == url
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_paths_start_at_the_folder_of_the_file_and_urls_stay(tmp_path):
 def test_a_slip_in_a_file_of_settings_is_named(change, said, tmp_path):
     (tmp_path / "north.toml").write_text(change(NORTH))
     with pytest.raises((InputError, ParameterError), match=said):
-        read(tmp_path / "north.toml", HolderFile)
+        read(tmp_path / "north.toml", PartyFile)
     with pytest.raises(InputError, match="there is no file"):
         read(tmp_path / "south.toml", FederationFile)
 
@@ -75,9 +75,9 @@ def test_an_institution_opens_from_its_file_and_reads_no_label(tmp_path):
     (tmp_path / "classes.txt").write_text("\n".join(CLASSES))
     dppl.Ledger(tmp_path / "north.db", "wards", GaussianDP(1))
     (tmp_path / "north.toml").write_text(NORTH)
-    with read(tmp_path / "north.toml", HolderFile).open() as holder:
-        assert holder.described["n_features"] == X.shape[1]
-        assert holder.described["unit"] == "record"
+    with read(tmp_path / "north.toml", PartyFile).open() as party:
+        assert party.described["n_features"] == X.shape[1]
+        assert party.described["unit"] == "record"
 
 
 def test_options_of_a_table_are_refused_with_institutions(cli, error_line, tmp_path):
@@ -108,7 +108,7 @@ def test_released_models_are_merged_by_command(cli, tmp_path):
         paths.append(str(tmp_path / f"{name}.safetensors"))
     result = cli("merge", *paths, "--out", str(tmp_path / "merged.safetensors"))
     assert result.exit_code == 0, result.output
-    assert dppl.load(tmp_path / "merged.safetensors").guarantee_.holders == (
+    assert dppl.load(tmp_path / "merged.safetensors").guarantee_.parties == (
         "north",
         "south",
         "west",

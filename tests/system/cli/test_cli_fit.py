@@ -143,13 +143,13 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(name, task, cli):
     assert task.out.read_bytes() == (task.folder / "api.safetensors").read_bytes()
 
 
-def test_without_a_seed_two_fits_differ_and_are_fit_for_release(task, cli):
+def test_without_a_seed_two_fits_differ_and_are_secure_noise(task, cli):
     assert cli(*fit_arguments(task, "--mu", 1)).exit_code == 0
     first = task.out.read_bytes()
     result = cli(*fit_arguments(task, "--mu", 1, "--force"))
     assert result.exit_code == 0
     assert task.out.read_bytes() != first
-    assert dppl.load(task.out).guarantee_.fit_for_release
+    assert dppl.load(task.out).guarantee_.secure_noise
     assert "NOT FOR RELEASE" not in result.stdout
 
 

@@ -192,7 +192,7 @@ OWNERS = {
     "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
     "table": "For the owner of the records only",
     "evaluate": "do not publish them",
-    "holder serve": "What is printed depends on no record",  # tests/unit/federation/test_refusals.py
+    "party serve": "What is printed depends on no record",  # tests/unit/federation/test_refusals.py
 }
 # Commands that read no records but built-in or public ones.
 WITHOUT_RECORDS = {

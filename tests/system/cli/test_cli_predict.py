@@ -346,7 +346,7 @@ def wait(*_, **__):
     while True:
         time.sleep(0.01)
 
-predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "several_labels": False})
+predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "multilabel": False})
 fingerprint = SimpleNamespace(text=lambda: "none", row_independent=True)
 encoder = SimpleNamespace(modality="text", fingerprint=fingerprint)
 classifier.encoder_of_model = lambda *_, **__: encoder

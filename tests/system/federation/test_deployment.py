@@ -57,7 +57,7 @@ def running(processes):
             one.wait()
 
 
-def holder_file(folder, name, port, ledger):
+def party_file(folder, name, port, ledger):
     (folder / f"{name}.toml").write_text(
         f"""
 name = "{name}"
@@ -128,21 +128,21 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
         for name, (X, y, _) in tables().items():
             np.savez(tmp_path / f"{name}.npz", x=X, y=y)
             ledger = url if name == "north" else f"{name}.db"
-            holder_file(tmp_path, name, port, ledger)
+            party_file(tmp_path, name, port, ledger)
             Ledger(
                 url if name == "north" else tmp_path / f"{name}.db",
                 "wards",
                 dppl.GaussianDP(1),
             )
         logs = {
-            name: start(["dppl", "holder", "serve", f"{name}.toml"]) for name in NAMES
+            name: start(["dppl", "party", "serve", f"{name}.toml"]) for name in NAMES
         }
         (tmp_path / "flower" / "config.toml").write_text(
             f'[superlink]\ndefault = "link"\n[superlink.link]\naddress = "127.0.0.1:{port}"\n'
             f'root-certificates = "{tmp_path / "ca.crt"}"\n'
         )
         (tmp_path / "federation.toml").write_text(
-            f'superlink = "127.0.0.1:{port}"\nroot_certificates = "ca.crt"\nsecret = "secret"\n[holders]\n'
+            f'superlink = "127.0.0.1:{port}"\nroot_certificates = "ca.crt"\nsecret = "secret"\n[parties]\n'
             + "".join(f'{name} = "{name}.key.pub"\n' for name in NAMES)
         )
         run(
@@ -161,7 +161,7 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
             victim.kill()
             victim.wait()
         assert not (tmp_path / "model.safetensors").exists()
-        logs["south"] = start(["dppl", "holder", "serve", "south.toml"])
+        logs["south"] = start(["dppl", "party", "serve", "south.toml"])
         said = run(commands("The fit", port))
         assert (
             "Charged by each: north: wards, release 1; south: wards, release 1; west: wards, release 1."
@@ -182,7 +182,7 @@ def test_three_institutions_and_a_coordinator_with_the_commands_of_the_page(tmp_
                     )
                 ), line
         model = dppl.load(tmp_path / "model.safetensors")
-        assert model.guarantee_.holders == NAMES
+        assert model.guarantee_.parties == NAMES
         assert dppl.verify(tmp_path / "model.safetensors").holds
         accounts = {
             name: Ledger(url if name == "north" else tmp_path / f"{name}.db", "wards")

@@ -286,7 +286,7 @@ def test_a_model_without_similarities_says_so(digits, sample):
     assert (answer.status, answer.json()["error"]) == (422, "no_similarity")
 
 
-def test_a_model_of_several_labels_requires_nothing_of_one(sample, tmp_path):
+def test_a_model_of_multilabel_requires_nothing_of_one(sample, tmp_path):
     model = dppl.MultiLabelPrototypes(
         dppl.GaussianDP(2.0), sample.classes, random_state=0
     )
@@ -299,6 +299,6 @@ def test_a_model_of_several_labels_requires_nothing_of_one(sample, tmp_path):
     with served([open_model(tmp_path / "several.safetensors")]) as client:
         refused = client.post(embeddings=row, min_confidence=0.5)
         (found,) = client.post(embeddings=row).json()["predictions"]
-    assert (refused.status, refused.json()["error"]) == (422, "several_labels")
+    assert (refused.status, refused.json()["error"]) == (422, "multilabel")
     assert "one label a record" in refused.json()["message"]
     assert found["labels"] == model.predict_labels(np.array([row]))[0]

@@ -113,11 +113,11 @@ def persons():
 def test_no_record_and_no_person_moves_a_query_further_than_its_reach(query):
     pairs = [*neighbours(), *persons()]
     furthest = max(moved(query, *pair) for pair in pairs)
-    assert furthest == query.squared_reach(ADD_REMOVE) == STEPS**2
+    assert furthest == query.squared_sensitivity(ADD_REMOVE) == STEPS**2
     # A planted fault with the same claim is caught by the same records.
     assert max(
         moved(HitsOfBoth(), *pair) for pair in pairs
-    ) == 2 * HitsOfBoth().squared_reach(ADD_REMOVE)
+    ) == 2 * HitsOfBoth().squared_sensitivity(ADD_REMOVE)
 
 
 def test_the_whole_way_moves_by_one_record_whatever_it_is(monkeypatch):
@@ -326,7 +326,7 @@ def test_a_comparison_says_which_is_better_and_what_it_costs():
     content = json.loads(found.to_json())
     assert content["better"] == "first"
     assert content["difference"]["low"] == found.difference.low
-    assert found.guarantee.fit_for_release
+    assert found.guarantee.secure_noise
 
 
 def test_a_comparison_is_narrower_than_two_evaluations_of_models_that_often_agree():

@@ -298,12 +298,12 @@ def test_the_whole_budget_is_spent_and_no_more():
             assert guarantee.mu == pytest.approx(
                 budget.gaussian_allowance().mu, rel=1e-6
             )
-            assert guarantee.fit_for_release is False
+            assert guarantee.secure_noise is False
             for one in guarantee.releases:
                 assert one.sensitivity == pytest.approx(
                     one.parameters["noise_std"] * one.cost["mu"]
                 )
-    assert evaluated(*records(3), 3, seed=None).guarantee.fit_for_release
+    assert evaluated(*records(3), 3, seed=None).guarantee.secure_noise
     with pytest.raises(BudgetError):
         evaluated(*records(3), 3, budget=PureDP(1.0))
 

@@ -30,7 +30,7 @@ from dppl.kernel.queries.outcomes import (
     SeveralOutcomes,
     WholeSets,
 )
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.metrics import evaluate_several
 from laws.replay import spent, watched
 from loops import loop
@@ -42,7 +42,7 @@ CLASSES = list("fedcba")  # in no order
 K = 2
 TABLE = AlreadyPredicted(CLASSES, max_labels=K, separator=";")
 BUDGET = GaussianDP(0.5)
-SEVERAL = Several(K, SeveralLabels(";"))
+SEVERAL = Several(K, MultiLabel(";"))
 
 
 def made_up(n, seed=0):
@@ -107,12 +107,14 @@ def test_no_record_and_no_person_moves_a_query_further_than_its_reach_and_the_wo
 ):
     assert (
         furthest(WholeSets(), sizes)
-        == WholeSets().squared_reach(ADD_REMOVE)
+        == WholeSets().squared_sensitivity(ADD_REMOVE)
         == STEPS**2
     )
     labels = LabelOutcomes(6, K)
     assert (
-        furthest(labels, sizes) == labels.squared_reach(ADD_REMOVE) == 2 * K * STEPS**2
+        furthest(labels, sizes)
+        == labels.squared_sensitivity(ADD_REMOVE)
+        == 2 * K * STEPS**2
     )
 
 
@@ -153,9 +155,9 @@ def count_a_hit_twice(patch):
 )
 def test_the_law_notices(fault, sizes, monkeypatch):
     fault(monkeypatch)
-    assert furthest(LabelOutcomes(6, K), sizes) > LabelOutcomes(6, K).squared_reach(
-        ADD_REMOVE
-    )
+    assert furthest(LabelOutcomes(6, K), sizes) > LabelOutcomes(
+        6, K
+    ).squared_sensitivity(ADD_REMOVE)
 
 
 def test_what_counts_of_a_record_follows_from_it_alone():
@@ -329,7 +331,7 @@ def test_it_is_data_with_a_schema():
 
 
 @pytest.mark.filterwarnings("ignore::dppl.errors.WeakBudgetWarning")
-def test_a_model_of_several_labels_is_known_by_an_attribute():
+def test_a_model_of_multilabel_is_known_by_an_attribute():
     rng = np.random.default_rng(0)
     truth = rng.random((600, 6)) < 0.3
     X = truth @ rng.normal(size=(6, 12)) + rng.normal(size=(600, 12)) / 3
@@ -365,13 +367,13 @@ def test_a_model_of_several_labels_is_known_by_an_attribute():
 def test_what_does_not_fit_costs_nothing_and_reads_nothing(tmp_path, monkeypatch):
     truth, predicted = (one.astype(int) for one in made_up(30))
     ledger = Ledger(tmp_path / "l.db", "d", GaussianDP(0.1))
-    read = SeveralLabels.read
+    read = MultiLabel.read
 
     def look(self, y, classes):
         assert not len(y), "a label was read"
         return read(self, y, classes)
 
-    monkeypatch.setattr(SeveralLabels, "read", look)
+    monkeypatch.setattr(MultiLabel, "read", look)
     wrong = [
         (
             BudgetExceeded,
@@ -447,7 +449,7 @@ def covered(n_labels, k, n, mu, agreeing, *, of_noise=1.0):
         [Guesses(guesses[0].predicted[rows], guesses[0].table[rows])],
         k,
     )
-    declared = evaluating.measurements(n_labels, several=Several(k, SeveralLabels()))
+    declared = evaluating.measurements(n_labels, several=Several(k, MultiLabel()))
     paid = calibrated(GaussianDP(mu), declared, ADD_REMOVE)
     v = {
         name: evaluating.variance(one.mechanism.noise_std, STEPS) * of_noise
@@ -527,7 +529,7 @@ def test_plain_numbers_are_those_of_scikit_learn():
         y_true,
         [*map(names, predicted), None, None],
         np.array(CLASSES),
-        SeveralLabels(),
+        MultiLabel(),
     )
     report = evaluate_several(*given, groups=["one", *range(301)])
 
@@ -559,4 +561,4 @@ def test_plain_numbers_are_those_of_scikit_learn():
         report["n_persons"],
     ) == (300, 1, 2, 300)
     with pytest.raises(InputError):
-        evaluate_several(["f"], [None], np.array(CLASSES), SeveralLabels())
+        evaluate_several(["f"], [None], np.array(CLASSES), MultiLabel())

@@ -159,7 +159,7 @@ def said_by_onnx(folder):
     assert made.doc_string == said["guarantee"]
     return said | {
         "statement": json.loads(said["statement"]),
-        "fit_for_release": json.loads(said["fit_for_release"]),
+        "secure_noise": json.loads(said["secure_noise"]),
     }
 
 
@@ -185,7 +185,7 @@ def test_every_format_holds_the_guarantee(target, released, model, tmp_path):
         tmp_path
     )
     assert said["statement"] == made.guarantee_.to_dict()
-    assert said["fit_for_release"] is released
+    assert said["secure_noise"] is released
     assert said["guarantee"] == made.guarantee_.summary()
     assert ("NOT FOR RELEASE" in said["guarantee"]) is not released
     with pytest.raises(FileExistsError):
@@ -269,7 +269,7 @@ def test_a_hub_reads_the_folder(released, model, tmp_path):
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "dppl")
     assert "differential-privacy" in card.data.tags
     assert card.data.pipeline_tag == "tabular-classification"
-    assert card.data.to_dict()["differential_privacy"]["fit_for_release"] is released
+    assert card.data.to_dict()["differential_privacy"]["secure_noise"] is released
     assert ("NOT FOR RELEASE" in card.text) is not released
     again = dppl.load(tmp_path / "folder" / "model.safetensors")
     assert again.to_bytes() == made.to_bytes()

@@ -42,7 +42,7 @@ def rows(dim):
 
 
 @pytest.mark.slow
-@each([kind for kind in KINDS if not kind.cls.several_labels])
+@each([kind for kind in KINDS if not kind.cls.multilabel])
 def test_scores_are_those_of_the_model(kind):
     check(kind.fit(*kind.records(40)), rows(kind.dim))
 
@@ -133,7 +133,7 @@ def test_the_statement_holds_the_guarantee(seed):
     assert said["statement"] == model.guarantee_.to_dict()
     assert said["guarantee"] == model.guarantee_.summary()
     assert (
-        said["fit_for_release"]
+        said["secure_noise"]
         == (seed is None)
         == ("NOT FOR RELEASE" not in said["guarantee"])
     )

@@ -20,15 +20,15 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.errors import EngineError, InputError, ParameterError
-from dppl.federation import Federation, Holder, InProcess
+from dppl.federation import Federation, InProcess, Party
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
 from dppl.methods.model_file import describe
-from federated import CLASSES, DIM, NAMES, Together, holder, holders, tables
+from federated import CLASSES, DIM, NAMES, Together, parties, party, tables
 from loops import loop
 
 SCHEMA = json.loads(
@@ -58,7 +58,7 @@ def made(kind, **options):
 def test_the_model_is_bit_for_bit_the_one_of_the_same_answers_in_one_process(
     kind, options, tmp_path
 ):
-    with holders(tmp_path, random_state=7, public=[PUBLIC, EXAMPLES]) as opened:
+    with parties(tmp_path, random_state=7, public=[PUBLIC, EXAMPLES]) as opened:
         model = made(kind, **options).fit(Federation(InProcess(opened)))
     again = made(kind, **options).fit(Together(tables(), 7))
     other = made(kind, **options).fit(Together(tables(), 8))  # the control
@@ -87,7 +87,7 @@ def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_o
             self.noise_ = measure.noise_std("sums")
             self.coef_ = measure("sums").astype(float)
 
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         model = made(Sums).fit(Federation(InProcess(opened)))
     (release,) = model.guarantee_.releases
     assert model.noise_ == np.sqrt(3) * release.parameters["noise_std"]
@@ -111,16 +111,16 @@ def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_o
 
 
 def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         federation = Federation(InProcess(opened))
         model = made(SoftmaxPrototypes).fit(federation)
         later = made(MeanPrototypes).fit(federation)
         model.save(tmp_path / "model.safetensors")
     assert later.guarantee_.charges[0] == Charge("wards", 2, "north")
     guarantee = model.guarantee_
-    assert guarantee.holders == NAMES
+    assert guarantee.parties == NAMES
     assert guarantee.charges == tuple(Charge("wards", 1, name) for name in NAMES)
-    assert guarantee.fit_for_release
+    assert guarantee.secure_noise
     said = str(guarantee)
     assert "a person with records at several institutions" in said
     assert "north, south, west" in said
@@ -145,9 +145,9 @@ def test_each_institution_pays_once_and_the_model_states_it(tmp_path):
     assert again.guarantee_.to_dict() == guarantee.to_dict()
 
 
-def test_persons_and_several_labels(tmp_path):
+def test_persons_and_multilabel(tmp_path):
     (tmp_path / "persons").mkdir()
-    with holders(tmp_path / "persons", persons=True) as opened:
+    with parties(tmp_path / "persons", persons=True) as opened:
         model = made(SoftmaxPrototypes).fit(Federation(InProcess(opened)))
     assert model.guarantee_.unit is Unit.PERSON
     matrices = {
@@ -155,7 +155,7 @@ def test_persons_and_several_labels(tmp_path):
         for name, (X, y, ids) in tables().items()
     }
     several = {
-        name: holder(tmp_path, name, data=data, several=SeveralLabels())
+        name: party(tmp_path, name, data=data, several=MultiLabel())
         for name, data in matrices.items()
     }
     model = made(MultiLabelPrototypes).fit(Federation(InProcess(several)))
@@ -165,7 +165,7 @@ def test_persons_and_several_labels(tmp_path):
 def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_charged(
     tmp_path,
 ):
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         federation = Federation(InProcess(opened))
         public = PublicData(PUBLIC)
         refused = [
@@ -236,8 +236,8 @@ def test_what_cannot_be_fitted_on_institutions_is_refused_before_anything_is_cha
 
 
 def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
-    north = holder(tmp_path)
-    south = holder(tmp_path, "south", persons=True)
+    north = party(tmp_path)
+    south = party(tmp_path, "south", persons=True)
     with pytest.raises(
         ParameterError, match="agree in unit; they have north: record, south: person"
     ):
@@ -247,7 +247,7 @@ def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
         EmbeddingTable.of(X, metadata={"encoder": name}) for name in ("one", "two")
     ]
     others = [
-        holder(tmp_path, name, data=(table, y, None))
+        party(tmp_path, name, data=(table, y, None))
         for name, table in zip("xy", tables_of, strict=True)
     ]
     with pytest.raises(ParameterError, match="agree in encoder"):
@@ -257,10 +257,8 @@ def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
 @pytest.mark.parametrize("said", [{"not_covered": "rounding"}, {}])
 def test_a_table_whose_rows_may_mix_is_named_for_all(said, tmp_path):
     X, y, _ = tables()["west"]
-    mixed = holder(
-        tmp_path, "west", data=(EmbeddingTable.of(X, metadata=said), y, None)
-    )
-    with mixed, holder(tmp_path) as north:
+    mixed = party(tmp_path, "west", data=(EmbeddingTable.of(X, metadata=said), y, None))
+    with mixed, party(tmp_path) as north:
         model = made(MeanPrototypes).fit(
             Federation(InProcess({"north": north, "west": mixed}))
         )
@@ -273,7 +271,7 @@ def test_an_account_must_be_of_the_unit_and_relation_of_the_institution(tmp_path
     X, y, _ = tables()["north"]
     ledger = Ledger(tmp_path / "ledger.db", "wards", BUDGET, adjacency="replace-one")
     with pytest.raises(ParameterError, match="under add-remove"):
-        Holder(
+        Party(
             "north",
             X,
             y,

@@ -25,7 +25,7 @@ from dppl.errors import EngineError
 from dppl.federation import Federation, InProcess, journal
 from dppl.federation.protocol import Message
 from dppl.methods import LinearProbe
-from federated import CLASSES, NAMES, holder, holders
+from federated import CLASSES, NAMES, party, parties
 
 moments = random.Random(0)
 calls, dies_at = 0, None
@@ -81,7 +81,7 @@ class Forked(InProcess):
             dies_at = moments.randrange(1, Forked.longest + 1) if moments.random() < 0.5 else None
 
             def reply():
-                with holder(self.folder, name) as one:
+                with party(self.folder, name) as one:
                     answer = one(content)
                     log(self.folder, name, content, answer)
                     Path(place).write_bytes(answer)
@@ -100,7 +100,7 @@ def fit(way, folder, **options):
     model = LinearProbe(GaussianDP(0.5), CLASSES, steps=3, unknown_labels="ignore")
     return model.fit(Federation(way, **options))
 
-def kill_holders(folder):
+def kill_parties(folder):
     folder.mkdir()
     fit(Forked(dict.fromkeys(NAMES)), folder, tries=60)
 
@@ -109,7 +109,7 @@ def rehearsed(folder):
     folder.mkdir()
     calls = 0
     sys.setprofile(die)
-    with holders(folder) as opened:
+    with parties(folder) as opened:
         fit(Logged(opened), folder)
     sys.setprofile(None)
     return calls
@@ -118,8 +118,8 @@ here = Path.cwd()
 length = rehearsed(here / "rehearsal")
 folders = []
 while Forked.kills < int(sys.argv[1]):
-    folders.append(f"holders-{len(folders)}")
-    kill_holders(here / folders[-1])
+    folders.append(f"parties-{len(folders)}")
+    kill_parties(here / folders[-1])
 n_all = 0
 while n_all < int(sys.argv[1]):
     # Each attempt dies at a random call, the last does not.
@@ -128,7 +128,7 @@ while n_all < int(sys.argv[1]):
     folder.mkdir()
 
     def fit_all():
-        with holders(folder) as opened:
+        with parties(folder) as opened:
             fit(Logged(opened), folder, state=folder / "fit")
 
     while True:
@@ -143,7 +143,7 @@ dppl.Ledger.begin_step = lambda *_, **__: None
 folder = here / "control"
 folder.mkdir()
 for _ in range(2):
-    with holders(folder) as opened:
+    with parties(folder) as opened:
         fit(Logged(opened), folder, state=folder / "fit")
 print(json.dumps({"folders": folders, "kills": [Forked.kills, n_all]}))
 """

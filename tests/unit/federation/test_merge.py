@@ -17,7 +17,7 @@ from dppl import (
 from dppl.errors import ParameterError
 from dppl.federation import Federation, InProcess, merge
 from dppl.io import EmbeddingTable
-from federated import CLASSES, holders, tables
+from federated import CLASSES, parties, tables
 from loops import loop
 
 
@@ -39,12 +39,12 @@ def test_merged_sums_are_the_sums_that_institutions_answer_together(tmp_path):
     assert np.allclose(
         merged.prototypes_, sum(one.prototypes_ for one in alone.values()), rtol=1e-12
     )
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         federated = MeanPrototypes(GaussianDP(1), CLASSES, unknown_labels="ignore").fit(
             Federation(InProcess(opened))
         )
     assert merged.guarantee_.releases == federated.guarantee_.releases
-    assert merged.guarantee_.holders == federated.guarantee_.holders
+    assert merged.guarantee_.parties == federated.guarantee_.parties
 
 
 @loop("kind", [MeanPrototypes, SoftmaxPrototypes])
@@ -53,7 +53,7 @@ def test_a_merged_model_is_saved_verified_and_states_the_dearest(kind, tmp_path)
     models["west"] = kind(GaussianDP(0.5), CLASSES).fit(*tables(n=300)["west"][:2])
     merged = merge(models)
     assert merged.guarantee_.mu == models["north"].guarantee_.mu
-    assert merged.guarantee_.holders == ("north", "south", "west")
+    assert merged.guarantee_.parties == ("north", "south", "west")
     assert "a person with records at several institutions" in str(merged.guarantee_)
     merged.save(tmp_path / "merged.safetensors")
     assert dppl.verify(tmp_path / "merged.safetensors").holds
@@ -121,7 +121,7 @@ def test_models_of_one_data_set_are_not_merged_unless_the_names_alone_are_one(tm
             ParameterError, match="a and b were charged to data sets called wards"
         ):
             merge(models)
-        assert merge(models, distinct=True).guarantee_.holders == tuple(models)
+        assert merge(models, distinct=True).guarantee_.parties == tuple(models)
     assert "squares of mu add up, to at most mu = 1.42" in str(
         merge({"a": one, "c": other}).guarantee_
     )

@@ -17,9 +17,9 @@ from dppl.federation import Federation, InProcess
 from dppl.federation.protocol import KEY, Message, answer_to, identity, question
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import gaussian
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
-from federated import CLASSES, DIM, NAMES, Way, holder, holders, tables
+from federated import CLASSES, DIM, NAMES, Way, parties, party, tables
 from loops import loop
 
 BUDGET = GaussianDP(0.5)
@@ -47,7 +47,7 @@ def told(kind, plan):
 @pytest.fixture
 def begun(tmp_path):
     """An institution that has begun a plan of three gradients and a size, with the bytes of the plan."""
-    opened = holder(tmp_path)
+    opened = party(tmp_path)
 
     def stop_at_the_first_ask(name, content, one):
         if Message.parse(content).kind == "ask":
@@ -179,10 +179,10 @@ def test_malformed_messages_end_in_a_refusal_and_in_nothing_else(
             assert len(reply.fields.get("reason", "")) <= 500
     # What names and flags say is the coordinator's to choose: cost and unit follow from
     # the rest, of which only a few values are others that a plan may have.
-    chosen = {"parameters", "estimator", "fit", "kind", "several_labels", "public"}
+    chosen = {"parameters", "estimator", "fit", "kind", "multilabel", "public"}
     agreed = {where for where, kind in kinds if kind == "agreed"}
     assert agreed <= chosen | {"whole_persons", "measurements"}
-    assert {where for where, kind in kinds if kind == "refused"} > {"budget", "holders"}
+    assert {where for where, kind in kinds if kind == "refused"} > {"budget", "parties"}
     assert capsys.readouterr().err == ""
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 1
 
@@ -234,9 +234,9 @@ def test_institutions_that_describe_themselves_wrongly_are_named(fact, lie, tmp_
         fields = Message.parse(one(content)).fields
         return Message("described", fields | {fact: lie}, {}).to_bytes()
 
-    with holders(tmp_path) as opened, pytest.raises(ParameterError):
+    with parties(tmp_path) as opened, pytest.raises(ParameterError):
         Federation(Way(opened, spoil), tries=1).names  # noqa: B018
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         assert Federation(InProcess(opened), tries=1).n_features == DIM
 
 
@@ -348,11 +348,11 @@ PLANS = [
         lambda plan, one: plan.update(unit="person"),
         "another noise or cost|another unit",
     ),
-    (lambda plan, one: plan.update(holders=["south"]), "does not name"),
+    (lambda plan, one: plan.update(parties=["south"]), "does not name"),
     (lambda plan, one: plan.update(public={"public rows": "0" * 64}), "does not know"),
     (lambda plan, one: plan.update(dppl="9.9"), "it is of dppl 9.9"),
     (
-        lambda plan, one: plan.update(several_labels=True),
+        lambda plan, one: plan.update(multilabel=True),
         "another class list, or other labels|must be of 3 classes",
     ),
     (lambda plan, one: plan.update(max_classes_per_person=10**9), "for persons"),
@@ -378,11 +378,11 @@ def test_plans_that_are_not_whole_or_dearer_or_of_another_kind_are_refused(
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 1
 
 
-def test_persons_of_several_labels_enter_as_a_whole(tmp_path):
+def test_persons_of_multilabel_enter_as_a_whole(tmp_path):
     """A person with thirty records counts once, in whatever form the coordinator asks; before, the ask failed late."""
     X, y, _ = tables()["north"]
     data = X, np.array(CLASSES)[None] == y[:, None], np.zeros(len(X), int)
-    with holder(tmp_path, data=data, persons=True, several=SeveralLabels()) as one:
+    with party(tmp_path, data=data, persons=True, several=MultiLabel()) as one:
         way = Way({"north": one}, lambda name, content, held: held(content))
         MultiLabelPrototypes(BUDGET, CLASSES, unknown_labels="ignore").fit(
             Federation(way)
@@ -400,13 +400,13 @@ def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(
 ):
     _, plan = begun
     hidden = changed(
-        plan, lambda fields, _: fields["parameters"].update(fit_for_release=True)
+        plan, lambda fields, _: fields["parameters"].update(secure_noise=True)
     )
-    with holder(tmp_path, state=tmp_path / "seeded", random_state=1) as seeded:
+    with party(tmp_path, state=tmp_path / "seeded", random_state=1) as seeded:
         assert Message.parse(seeded(told("begin", hidden))).kind == "begun"
     assert (
         Ledger(tmp_path / "north.db", "wards").releases()[-1]["parameters"][
-            "fit_for_release"
+            "secure_noise"
         ]
         is False
     )
@@ -414,12 +414,12 @@ def test_no_plan_hides_from_the_ledger_that_its_answers_must_not_be_released(
 
 def test_a_plan_may_cost_no_more_than_the_policy_or_the_account_allows(tmp_path, begun):
     _, plan = begun
-    with_limit = holder(
+    with_limit = party(
         tmp_path, "north", state=tmp_path / "other", limit=GaussianDP(0.4)
     )
     assert "costs more than mu = 0.4" in said(with_limit(told("propose", plan)))
     (tmp_path / "poor").mkdir()
-    poor = holder(tmp_path / "poor", budget=0.3)
+    poor = party(tmp_path / "poor", budget=0.3)
     assert "has 0.3 left" in said(poor(told("propose", plan)))
     assert "has 0.3 left" in said(poor(told("begin", plan)))
 
@@ -431,7 +431,7 @@ def test_an_old_plan_that_is_played_again_gets_its_old_answers_and_no_charge(
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     first = one(ask)
     one.__exit__()
-    again = holder(tmp_path)
+    again = party(tmp_path)
     assert Message.parse(again(told("begin", plan))).kind == "begun"
     assert again(ask) == first
     assert len(Ledger(tmp_path / "north.db", "wards").releases()) == 1
@@ -448,19 +448,19 @@ def test_a_folder_that_was_rolled_back_or_copied_answers_no_more(begun, tmp_path
     copied = tmp_path / "copy"
     shutil.copytree(tmp_path / "north-state", copied)
     one(asks[1])
-    older = holder(tmp_path, state=copied)
+    older = party(tmp_path, state=copied)
     assert "rolled back or copied" in said(older(asks[1]))
     older.__exit__()
     # Another process that has answered from a copy since this one looked.
     shutil.rmtree(copied)
     shutil.copytree(tmp_path / "north-state", copied)
-    twin = holder(tmp_path, state=copied)
+    twin = party(tmp_path, state=copied)
     assert Message.parse(twin(asks[1])).kind == "answer"
     assert Message.parse(one(asks[2])).kind == "answer"
     for _ in range(2):
         assert "rolled back or copied" in said(twin(asks[2]))
     twin.__exit__()
-    assert "rolled back or copied" in said(holder(tmp_path, state=copied)(asks[2]))
+    assert "rolled back or copied" in said(party(tmp_path, state=copied)(asks[2]))
 
 
 def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(
@@ -470,7 +470,7 @@ def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     copied = tmp_path / "copy"
     shutil.copytree(tmp_path / "north-state", copied)
-    with monkeypatch.context() as patch, holder(tmp_path, state=copied) as twin:
+    with monkeypatch.context() as patch, party(tmp_path, state=copied) as twin:
 
         def killed(*_, **__):
             raise KeyboardInterrupt
@@ -482,10 +482,10 @@ def test_a_copy_that_was_killed_before_its_answer_was_noted_does_not_give_it(
     first = one(ask)
     assert Message.parse(first).kind == "answer"
     # The ledger knows of one answer, and here is one, but another.
-    with holder(tmp_path, state=copied) as twin:
+    with party(tmp_path, state=copied) as twin:
         assert "rolled back or copied" in said(twin(ask))
     one.__exit__()
-    with holder(tmp_path) as again:
+    with party(tmp_path) as again:
         assert again(ask) == first
 
 
@@ -504,7 +504,7 @@ def test_what_stops_at_a_row_stops_with_records_and_without(
     ask = question(identity(plan), 0, "gradients", {"weights": WEIGHTS, "clip": 1.0})
     reasons = set()
     for n in (0, len(X)):
-        with holder(
+        with party(
             tmp_path, state=tmp_path / f"of-{n}", data=(X[:n], y[:n], None)
         ) as one:
             one(told("begin", plan))
@@ -515,7 +515,7 @@ def test_what_stops_at_a_row_stops_with_records_and_without(
 
 def test_a_lost_folder_pays_again_for_fresh_noise(begun, tmp_path):
     _, plan = begun
-    other = holder(tmp_path, state=tmp_path / "new")
+    other = party(tmp_path, state=tmp_path / "new")
     assert "no plan of this name" in said(
         other(question(identity(plan), 0, "size", {}))
     )
@@ -524,16 +524,16 @@ def test_a_lost_folder_pays_again_for_fresh_noise(begun, tmp_path):
 
 
 def test_two_processes_do_not_answer_from_one_folder(tmp_path):
-    first = holder(tmp_path)
+    first = party(tmp_path)
     with pytest.raises(Exception, match="in use by another process"):
-        holder(tmp_path)
+        party(tmp_path)
     first.__exit__()
-    holder(tmp_path)
+    party(tmp_path)
 
 
 def test_an_error_of_the_records_is_told_to_nobody_but_the_operator(tmp_path, capsys):
     X, y, _ = tables()["north"]
-    opened = {"north": holder(tmp_path, data=(X, [*y[:-1], object()], None))}
+    opened = {"north": party(tmp_path, data=(X, [*y[:-1], object()], None))}
     # A label that is no label is of no class, and no reason to stop.
     assert probe().fit(Federation(InProcess(opened))).coef_.shape == (3, DIM)
     opened["north"]._data = (X, "secret", None)
@@ -597,7 +597,7 @@ def spoilt(bad, at=2, names=("south",)):
 
 @loop("bad, reason", BAD)
 def test_a_bad_answer_stops_the_fit_and_names_who_gave_it(bad, reason, tmp_path):
-    with holders(tmp_path, NAMES[:2]) as opened:
+    with parties(tmp_path, NAMES[:2]) as opened:
         way = Way(opened, spoilt(bad))
         with pytest.raises(
             EngineError, match=f"south does not answer ask 3: .*{reason}"
@@ -608,15 +608,15 @@ def test_a_bad_answer_stops_the_fit_and_names_who_gave_it(bad, reason, tmp_path)
 
 
 def test_after_a_stop_the_fit_goes_on_where_it_was_and_ends_as_if_it_had_not(tmp_path):
-    with holders(tmp_path, random_state=3) as opened:
+    with parties(tmp_path, random_state=3) as opened:
         whole = probe().fit(Federation(InProcess(opened)))
     (tmp_path / "other").mkdir()
     again = pytest.raises(EngineError, match="Fit again with the same folder to go on")
-    with holders(tmp_path / "other", random_state=3) as opened, again:
+    with parties(tmp_path / "other", random_state=3) as opened, again:
         probe().fit(
             Federation(Way(opened, spoilt(lambda reply: None)), state=tmp_path / "fit")
         )
-    with holders(tmp_path / "other", random_state=3) as opened:
+    with parties(tmp_path / "other", random_state=3) as opened:
         resumed = probe().fit(Federation(InProcess(opened), state=tmp_path / "fit"))
         assert resumed.coef_.tobytes() == whole.coef_.tobytes()
         with pytest.raises(ParameterError, match="state holds another fit"):
@@ -626,12 +626,12 @@ def test_after_a_stop_the_fit_goes_on_where_it_was_and_ends_as_if_it_had_not(tmp
 
 
 def test_a_fit_may_continue_without_one_that_left_at_step_nine_and_says_so(tmp_path):
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         way = Way(opened, spoilt(lambda reply: None, at=8))
         model = probe(steps=12).fit(
             Federation(way, missing="continue", state=tmp_path / "fit")
         )
-        assert model.guarantee_.holders == ("north", "south", "west")
+        assert model.guarantee_.parties == ("north", "south", "west")
         assert model.guarantee_.left == {"south": 9}
         assert "south, without its answers from ask 9 on" in str(model.guarantee_)
         assert all(
@@ -660,9 +660,9 @@ def test_a_fit_may_continue_without_one_that_left_at_step_nine_and_says_so(tmp_p
 
 
 def test_nobody_is_charged_where_one_refuses_the_plan(tmp_path):
-    with holders(tmp_path) as opened:
+    with parties(tmp_path) as opened:
         opened["west"].__exit__()
-        opened["west"] = holder(tmp_path, "west", limit=GaussianDP(0.1))
+        opened["west"] = party(tmp_path, "west", limit=GaussianDP(0.1))
         with pytest.raises(EngineError, match="west: it refuses: the plan costs more"):
             probe().fit(Federation(InProcess(opened)))
     assert not any(
@@ -674,7 +674,7 @@ def test_no_honest_answer_exceeds_the_bound_of_its_sender(tmp_path):
     """All records have one class and direction, so sums are as long as can be; the bound fails with e^-50 at most."""
     X = np.tile(np.eye(1, DIM), (1000, 1))
     y = ["a"] * 1000
-    with holders(tmp_path, NAMES[:1], data=(X, y, None), at_most=1000) as opened:
+    with parties(tmp_path, NAMES[:1], data=(X, y, None), at_most=1000) as opened:
         SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(
             Federation(InProcess(opened))
         )
@@ -682,7 +682,7 @@ def test_no_honest_answer_exceeds_the_bound_of_its_sender(tmp_path):
     (tmp_path / "more").mkdir()
     too_long = pytest.raises(EngineError, match="longer than the number of records")
     with (
-        holders(tmp_path / "more", NAMES[:1], data=(X, y, None), at_most=400) as opened,
+        parties(tmp_path / "more", NAMES[:1], data=(X, y, None), at_most=400) as opened,
         too_long,
     ):
         SoftmaxPrototypes(GaussianDP(2), CLASSES, unknown_labels="ignore").fit(
@@ -697,5 +697,5 @@ def test_plans_and_asks_hold_no_code(tmp_path):
         def __reduce__(self):
             return (pytest.fail, ("ran code",))
 
-    assert "damaged" in said(holder(tmp_path)(pickle.dumps(Bomb())))
+    assert "damaged" in said(party(tmp_path)(pickle.dumps(Bomb())))
     assert answer_to(b"", "p", 0, np.zeros(1, np.int64))[8:9] == b"{"

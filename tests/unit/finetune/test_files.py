@@ -245,7 +245,7 @@ def without(*keys):
         put("guarantee", "releases", 0, "parameters", "noise_std", value=1.0),
         put("guarantee", "releases", 0, "times", value=0),
         put("guarantee", "adjacency", value="replace-one"),
-        put("guarantee", "fit_for_release", value="yes"),
+        put("guarantee", "secure_noise", value="yes"),
         put("guarantee", "not_covered", value="nothing"),
     ],
 )

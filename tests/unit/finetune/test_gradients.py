@@ -297,7 +297,7 @@ def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
 
 def test_they_are_accounted_under_add_remove_alone(net):
     gradients = gradients_of(net, select_weights(net, ("head",)))
-    assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
+    assert gradients.squared_sensitivity(ADD_REMOVE) == RADIUS**2
     assert (
         gradients.mechanism(GaussianDP(1.0), 1, ADD_REMOVE).squared_sensitivity
         == RADIUS**2

@@ -320,7 +320,7 @@ def test_the_ledger_is_charged_before_the_first_step(
 
 def test_the_statement_says_what_it_rests_on(net, images):
     guarantee = make(net, GaussianDP(1.0), random_state=0).fit(*images).guarantee_
-    assert not guarantee.fit_for_release
+    assert not guarantee.secure_noise
     assert guarantee.exact  # sums of integers, and noise that is exactly rounded
     assert Term(PublicInput.MODULE) in guarantee.public_inputs
     assert Guarantee.from_dict(guarantee.to_dict()).to_dict() == guarantee.to_dict()

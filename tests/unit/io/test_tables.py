@@ -1297,7 +1297,7 @@ def test_class_lists_that_are_refused(tmp_path, content, message):
     refused(lambda: read_classes(tmp_path / "classes.txt"), "classes.txt", message)
 
 
-def test_of_several_labels_there_may_be_one_in_all(tmp_path):
+def test_of_multilabel_there_may_be_one_in_all(tmp_path):
     path = tmp_path / "classes.txt"
     path.write_text("urgent\n")
     assert read_classes(path, several=True).tolist() == ["urgent"]

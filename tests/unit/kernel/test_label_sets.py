@@ -19,7 +19,7 @@ from dppl.kernel.queries.base import (
     LabelGradients,
     LabelShortfalls,
 )
-from dppl.kernel.reading import SeveralLabels
+from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import HeldRecords, private_data
 from loops import loop
 
@@ -51,7 +51,7 @@ LISTS = [["b", "a"], [], ["a", "b", "c", "d", "a"], ["c"]]
 def test_labels_in_any_form_are_the_same_sets_in_the_order_of_the_class_list(
     y, separator
 ):
-    several = SeveralLabels(separator)
+    several = MultiLabel(separator)
     sets, known = several.read(several.checked(y, np.zeros((4, 1))), CLASSES)
     assert (sets == SETS).all()
     assert known.all()
@@ -80,7 +80,7 @@ ODD = [
 
 def test_each_record_is_read_by_itself_and_an_unknown_label_is_dropped_alone():
     mixed = [one for pair in zip(ODD, LISTS * 3, strict=True) for one in pair]
-    several = SeveralLabels()
+    several = MultiLabel()
     sets, known = several.read(
         several.checked(mixed, np.zeros((len(mixed), 1))), CLASSES
     )
@@ -125,7 +125,7 @@ def test_a_missing_number_of_one_record_does_not_round_the_labels_of_others(
     y = pd.Series(values, dtype="Int64") if form == "nullable" else y
     classes = np.array([BIG, BIG + 1, BIG + 2])
     rows = np.zeros((3, 1))
-    several = SeveralLabels()
+    several = MultiLabel()
     assert several.read(several.checked(y, rows), classes)[0].tolist() == [
         [0, 1, 0],
         [0, 0, 1],
@@ -141,7 +141,7 @@ def test_a_missing_number_of_one_record_does_not_round_the_labels_of_others(
 def test_an_odd_cell_of_a_frame_is_its_record_s_own(kind):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(MATRIX.astype(bool)).astype(kind)
-    several = SeveralLabels()
+    several = MultiLabel()
     for cell in (frame.iloc[0, 0], None):
         frame.iloc[0, 0] = cell
         sets, known = several.read(several.checked(frame, np.zeros((4, 1))), CLASSES)
@@ -151,7 +151,7 @@ def test_an_odd_cell_of_a_frame_is_its_record_s_own(kind):
 
 def test_an_unknown_label_stops_by_one_message_and_only_on_rows_that_can_be_used():
     rows = np.eye(4)
-    several = SeveralLabels()
+    several = MultiLabel()
     told = set()
     for y in (
         [["x"], ["a"], [], []],
@@ -176,7 +176,7 @@ def test_an_unknown_label_stops_by_one_message_and_only_on_rows_that_can_be_used
 
 def test_shapes_are_refused_before_a_value_is_looked_at():
     rows = np.eye(4)
-    several = SeveralLabels()
+    several = MultiLabel()
     private = private_data(rows, MATRIX[:, :3], several=several)
     with pytest.raises(InputError, match="column for each of the 4 classes; got 3"):
         private.check(needs_rows=False, strict=False, classes=CLASSES)
@@ -245,10 +245,10 @@ def check_reach(name):
         for labels in (EVERY, NONE, TWO, *(RNG.random((3, N_CLASSES)) < 0.5)):
             added = np.vstack([ROWS, row]), np.vstack([OTHERS, labels])
             far = moved(query, asked, records, added)
-            assert far <= query.squared_reach(ADD_REMOVE)
+            assert far <= query.squared_sensitivity(ADD_REMOVE)
             furthest = max(furthest, far)
             replaced = np.vstack([ROWS, -row]), np.vstack([OTHERS, ~labels])
-            assert moved(query, asked, added, replaced) <= query.squared_reach(
+            assert moved(query, asked, added, replaced) <= query.squared_sensitivity(
                 REPLACE_ONE
             )
     return furthest
@@ -258,7 +258,7 @@ def check_reach(name):
 def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly_so_far(
     name,
 ):
-    assert check_reach(name) >= 0.95 * ASKS[name][0].squared_reach(ADD_REMOVE)
+    assert check_reach(name) >= 0.95 * ASKS[name][0].squared_sensitivity(ADD_REMOVE)
 
 
 def check_persons(name):
@@ -282,7 +282,7 @@ def check_persons(name):
                     [0, 0, 1, 2, 1, *[3] * many],
                 )
                 far = moved(query, asked, records, joined)
-                assert far <= query.squared_reach(ADD_REMOVE)
+                assert far <= query.squared_sensitivity(ADD_REMOVE)
                 furthest = max(furthest, far)
     return furthest
 
@@ -290,7 +290,7 @@ def check_persons(name):
 @pytest.mark.parametrize("name", ASKS)
 def test_a_whole_person_moves_a_query_no_further_than_a_record(name):
     assert ASKS[name][0].whole_persons
-    assert check_persons(name) >= 0.95 * ASKS[name][0].squared_reach(ADD_REMOVE)
+    assert check_persons(name) >= 0.95 * ASKS[name][0].squared_sensitivity(ADD_REMOVE)
 
 
 def unclipped(patch):
@@ -391,7 +391,7 @@ def test_parts_are_read_as_one_table_is():
     rules = {"unknown_labels": "error", "adjacency": "add-remove"}
     query = LabelGradients(LATTICE, len(CLASSES))
     asked = {"weights": np.zeros((len(CLASSES), DIM))}
-    several = SeveralLabels(";")
+    several = MultiLabel(";")
     totals = [
         private_data(X, y, several=several)
         .records(CLASSES, **rules)
@@ -401,7 +401,7 @@ def test_parts_are_read_as_one_table_is():
     assert (totals[0] == totals[1]).all()
     assert totals[0].any()
     with pytest.raises(UnknownLabelError):
-        private_data(parts, None, several=SeveralLabels(",")).records(
+        private_data(parts, None, several=MultiLabel(",")).records(
             CLASSES, **rules
         ).total(query, **asked)
 

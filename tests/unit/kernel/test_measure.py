@@ -415,7 +415,7 @@ def test_a_ledger_is_one(tmp_path):
 
 def test_what_holds_private_values_prints_none_of_them():
     """Tracebacks of some tools print the locals of each frame."""
-    holders = [
+    parties = [
         HeldRecords,
         PrivateTable,
         PrivateParts,
@@ -425,7 +425,7 @@ def test_what_holds_private_values_prints_none_of_them():
         _Counter,
         BinSums,
     ]
-    for cls in (*holders, StateFile, TensorRows):
+    for cls in (*parties, StateFile, TensorRows):
         assert cls.__repr__ is object.__repr__, cls
     assert (
         Measurement.__repr__ is not object.__repr__

@@ -119,7 +119,9 @@ def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly
     query, asked, row, opposite = WORST[name]
     records = (ROWS, CODES)
     more = (np.vstack([ROWS, row]), np.append(CODES, 0))
-    assert 0.97 * query.squared_reach(ADD_REMOVE) <= moved(query, asked, records, more)
+    assert 0.97 * query.squared_sensitivity(ADD_REMOVE) <= moved(
+        query, asked, records, more
+    )
     rng = np.random.default_rng(2)
     tried = [
         (rng.normal(size=DIM) * 10.0 ** rng.integers(-3, 4), code)
@@ -127,15 +129,17 @@ def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly
     ]
     for one, code in [*tried, (row, 0)]:
         added = np.vstack([ROWS, one]), np.append(CODES, code)
-        assert moved(query, asked, records, added) <= query.squared_reach(ADD_REMOVE)
+        assert moved(query, asked, records, added) <= query.squared_sensitivity(
+            ADD_REMOVE
+        )
         for other, label in [*tried[:4], (row, 0), (-row, 1)]:
             replaced = np.vstack([ROWS, other]), np.append(CODES, label)
-            assert moved(query, asked, added, replaced) <= query.squared_reach(
+            assert moved(query, asked, added, replaced) <= query.squared_sensitivity(
                 REPLACE_ONE
             )
     if opposite is not None:
         replaced = np.vstack([ROWS, opposite]), np.append(CODES, 0)
-        assert 0.9 * query.squared_reach(REPLACE_ONE) <= moved(
+        assert 0.9 * query.squared_sensitivity(REPLACE_ONE) <= moved(
             query, asked, more, replaced
         )
 

@@ -327,18 +327,18 @@ def test_the_noise_of_no_two_tasks_is_the_same_and_seeds_are_told(net, tasks):
     assert not (model.values_[0] == model.values_[1])[
         -52:
     ].any()  # of heads that were zero
-    assert not model.guarantee_.fit_for_release
+    assert not model.guarantee_.secure_noise
     mixed = make(net, random_state=None).partial_fit(*tasks[0])
-    assert mixed.guarantee_.fit_for_release
+    assert mixed.guarantee_.secure_noise
     assert (
         not mixed.set_params(random_state=1)
         .partial_fit(*tasks[1])
-        .guarantee_.fit_for_release
+        .guarantee_.secure_noise
     )
     assert (
         not mixed.set_params(random_state=None)
         .partial_fit(*tasks[2])
-        .guarantee_.fit_for_release
+        .guarantee_.secure_noise
     )
 
 

@@ -104,6 +104,6 @@ def test_shares_have_the_whole_noise_to_the_last_bit():
     for place in range(3000):
         noise = SharedNoise(40.0 + place / 7, 2 + place % 900)
         assert (
-            Fraction(noise.share) ** 2 * noise.n_holders
+            Fraction(noise.share) ** 2 * noise.n_parties
             >= Fraction(noise.noise_std) ** 2
         )

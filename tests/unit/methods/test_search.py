@@ -198,7 +198,7 @@ def test_a_held_out_record_moves_the_counts_by_the_stated_sensitivity(
     )
     for query in (RightAnswers(3), RightAnswers(3, by_class=True)):
         difference = answers(query, model, *first) - answers(query, model, *second)
-        assert int((difference**2).sum()) <= query.squared_reach(
+        assert int((difference**2).sum()) <= query.squared_sensitivity(
             "replace-one" if replaces else "add-remove"
         )
 

@@ -36,7 +36,7 @@ def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest)
 @pytest.mark.parametrize("method", ["softmax", "mean"])
 def test_institutions_together_have_the_noise_of_all_of_them(method):
     given = USUAL | {"method": method}
-    plan = plan_budget(GaussianDP(0.9), **given, n_holders=9)
+    plan = plan_budget(GaussianDP(0.9), **given, n_parties=9)
     as_one = plan_budget(GaussianDP(0.3), **given)
     assert plan.balanced_accuracy == pytest.approx(as_one.balanced_accuracy)
     assert (
@@ -50,9 +50,9 @@ def test_institutions_together_have_the_noise_of_all_of_them(method):
     )
     assert plan.cost["mu"] == plan_budget(GaussianDP(0.9), **given).cost["mu"]
     assert "the noise of a sum is 3 times as wide" in str(plan)
-    with pytest.raises(ParameterError, match="n_holders above 1"):
+    with pytest.raises(ParameterError, match="n_parties above 1"):
         plan_budget(
-            GaussianDP(0.9), **given | {"method": "public"}, n_public=100, n_holders=2
+            GaussianDP(0.9), **given | {"method": "public"}, n_public=100, n_parties=2
         )
 
 

@@ -49,7 +49,7 @@ def test_the_header_names_the_budget_for_machines(description):
         1e-6,
     )
     assert (privacy["unit"], privacy["adjacency"]) == ("record", "add-remove")
-    assert privacy["fit_for_release"] == description["guarantee"]["fit_for_release"]
+    assert privacy["secure_noise"] == description["guarantee"]["secure_noise"]
     assert fields["model_sha256"] == "00ff"
 
 
@@ -134,9 +134,7 @@ def test_the_card_says_everything_a_reviewer_asks(description):
     ]
     for text in wanted:
         assert text in card.replace("\\", "")
-    assert ("NOT FOR RELEASE" in card) == (
-        not description["guarantee"]["fit_for_release"]
-    )
+    assert ("NOT FOR RELEASE" in card) == (not description["guarantee"]["secure_noise"])
 
 
 def test_examples_of_the_classes_are_on_the_card(description):

@@ -373,7 +373,7 @@ def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_ref
     with pytest.raises(InputError, match="lacks a field"):
         model.report(results=lacking)
     honest = privately_evaluated(["a", "b"])
-    seeded = replace(honest, guarantee=replace(honest.guarantee, fit_for_release=False))
+    seeded = replace(honest, guarantee=replace(honest.guarantee, secure_noise=False))
     assert (
         "The noise of these numbers came from a seed"
         in model.report(results=seeded).html()

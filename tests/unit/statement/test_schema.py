@@ -396,7 +396,7 @@ def release(content):
         ("mean-zcdp", lambda d: release(d)["cost"].pop("rho")),
         ("mean-zcdp", lambda d: release(d)["parameters"].update(noise_std="wide")),
         ("mean-zcdp", lambda d: release(d).update(sensitivity=0)),
-        ("mean-zcdp", lambda d: d["guarantee"].update(fit_for_release="yes")),
+        ("mean-zcdp", lambda d: d["guarantee"].update(secure_noise="yes")),
         ("mean-zcdp", lambda d: d["guarantee"]["software"].pop("dppl")),
         ("mean-zcdp", lambda d: d["guarantee"].update(not_covered="nothing")),
         ("mean-zcdp", lambda d: d["guarantee"].update(not_covered=["timing"])),

@@ -106,7 +106,7 @@ _BLOCK = 1 << 14
 class Randomness(ABC):
     """A source of the three kinds of draws that the mechanisms need."""
 
-    fit_for_release: bool
+    secure_noise: bool
 
     @abstractmethod
     def below(self, bound: int) -> int:
@@ -135,7 +135,7 @@ class SystemRandomness(Randomness):
     arithmetic, arXiv:1611.02831.
     """
 
-    fit_for_release = True
+    secure_noise = True
 
     def below(self, bound: int) -> int:
         """Return a uniform integer in [0, bound)."""
@@ -188,7 +188,7 @@ class SystemRandomness(Randomness):
 class SeededRandomness(Randomness):
     """Repeatable NumPy draws for experiments. Not private: a seed has few bits, NumPy's generator is predictable."""
 
-    fit_for_release = False
+    secure_noise = False
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)

@@ -184,26 +184,26 @@ class Release:
 class Charge:
     """A charge that paid for releases: the data set and the number of the release in its ledger.
 
-    Of several institutions, `holder` is the one whose ledger it is.
+    Of several institutions, `party` is the one whose ledger it is.
     """
 
     dataset: str
     number: int
-    holder: str | None = None
+    party: str | None = None
 
     def __str__(self) -> str:
         charge = f"{self.dataset}, release {self.number}"
-        return charge if self.holder is None else f"{self.holder}: {charge}"
+        return charge if self.party is None else f"{self.party}: {charge}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
         charge = {"dataset": self.dataset, "number": self.number}
-        return charge if self.holder is None else {**charge, "holder": self.holder}
+        return charge if self.party is None else {**charge, "party": self.party}
 
     @classmethod
     def from_dict(cls, values: Any) -> Charge:
         """Read what `to_dict` wrote."""
-        return cls(**_read_fields(cls, {"holder": None} | values))
+        return cls(**_read_fields(cls, {"party": None} | values))
 
 
 @functools.cache
@@ -227,7 +227,7 @@ class Guarantee:
         Every use of a mechanism.
     public_inputs, not_covered : tuple of Term
         What was treated as public, and what the guarantee does not cover.
-    fit_for_release : bool
+    secure_noise : bool
         Whether all randomness came from the operating system. False for a seeded run,
         whose noise can be recomputed.
     neighbours : Term, default=None
@@ -247,7 +247,7 @@ class Guarantee:
     n_models : int, default=1
         How many models it is of: of a stream one after each task, of numbers about
         models none.
-    holders : tuple of str, default=()
+    parties : tuple of str, default=()
         Institutions whose answers were added up. Each of them made these releases, from
         its own records.
     left : dict of str to int, default={}
@@ -260,7 +260,7 @@ class Guarantee:
     releases: tuple[Release, ...]
     public_inputs: tuple[Term[PublicInput], ...]
     not_covered: tuple[Term[Caveat], ...]
-    fit_for_release: bool
+    secure_noise: bool
     neighbours: Term[Neighbours] | None = None
     unit: Unit = Unit.RECORD
     charges: tuple[Charge, ...] = ()
@@ -268,7 +268,7 @@ class Guarantee:
     assumptions: tuple[Term[Assumption], ...] = ASSUMPTIONS
     software: dict[str, str] = field(default_factory=software_versions)
     n_models: int = 1
-    holders: tuple[str, ...] = ()
+    parties: tuple[str, ...] = ()
     left: dict[str, int] = field(default_factory=dict)
 
     def costs(self) -> list[Cost]:
@@ -427,13 +427,13 @@ class Guarantee:
             "releases": [release.to_dict() for release in self.releases],
             "public_inputs": [one.to_dict() for one in self.public_inputs],
             "not_covered": [one.to_dict() for one in self.not_covered],
-            "fit_for_release": self.fit_for_release,
+            "secure_noise": self.secure_noise,
             "charges": [one.to_dict() for one in self.charges],
             "exact": self.exact,
             "assumptions": [one.to_dict() for one in self.assumptions],
             "software": dict(self.software),
             **({} if self.n_models == 1 else {"n_models": self.n_models}),
-            **({"holders": list(self.holders)} if self.holders else {}),
+            **({"parties": list(self.parties)} if self.parties else {}),
             **({"left": dict(self.left)} if self.left else {}),
         }
 
@@ -450,7 +450,7 @@ class Guarantee:
                     raise ValueError("a list of a statement is too long")
                 left += value.values() if isinstance(value, dict) else value
         guarantee = cls(
-            **_read_fields(cls, {"n_models": 1, "holders": [], "left": {}} | values)
+            **_read_fields(cls, {"n_models": 1, "parties": [], "left": {}} | values)
         )
         if guarantee.adjacency not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")

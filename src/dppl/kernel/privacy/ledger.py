@@ -341,7 +341,7 @@ class Ledger:
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {
             name: False
-            for name in ("exact", "fit_for_release")
+            for name in ("exact", "secure_noise")
             if not getattr(guarantee, name)
         }
         drawn = dict.fromkeys((one.mechanism, one.times) for one in guarantee.releases)
@@ -477,7 +477,7 @@ class Ledger:
             Hash of the file. A file of another hash than `finish` was given changes
             nothing.
         """
-        of_others = isinstance(entry, Charge) and entry.holder is not None
+        of_others = isinstance(entry, Charge) and entry.party is not None
         if of_others or entry.dataset != self.dataset:
             return
         of_entry = (

@@ -229,7 +229,7 @@ class PublicInput(Code):
     COLUMNS = "columns"
     CLASSES_OF_A_PERSON = "classes_of_a_person", {"max_classes": int}
     ALL_CLASSES_OF_A_PERSON = "all_classes_of_a_person"
-    HOLDERS = "holders"
+    PARTIES = "parties"
     PLAN = "plan"
     TASKS = "tasks"
     CANDIDATES = "candidates"
@@ -280,8 +280,8 @@ class Caveat(Code):
     CHANGED_RECORD_OF_A_PERSON = "changed_record_of_a_person"
     OTHER_RELEASES_OF_PERSONS = "other_releases_of_persons"
     ID_STOP = "id_stop"
-    PERSON_AT_SEVERAL_HOLDERS = "person_at_several_holders"
-    PERSON_AT_ALL_HOLDERS = "person_at_all_holders", {"mu": float}
+    PERSON_AT_SEVERAL_PARTIES = "person_at_several_parties"
+    PERSON_AT_ALL_PARTIES = "person_at_all_parties", {"mu": float}
     PARTICIPATION = "participation"
     PARTLY_CHARGED = "partly_charged"
     PRIVATE_BOUNDARIES = "private_boundaries"

@@ -145,7 +145,7 @@ class Query(ABC):
         """
         raise NotImplementedError
 
-    def squared_reach(self, relation: str) -> Fraction:
+    def squared_sensitivity(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
         return self.squared_norm * (1 if relation == ADD_REMOVE else self._replaced)
 
@@ -163,7 +163,7 @@ class Query(ABC):
         relation : {"add-remove", "replace-one", "replace-one within a class"}
             Which records are neighbours.
         """
-        return self._noise.within(budget, self.squared_reach(relation), times)
+        return self._noise.within(budget, self.squared_sensitivity(relation), times)
 
 
 class OwnAnswer(Query):
@@ -525,7 +525,7 @@ class SoftmaxGradients(SoftmaxQuery):
     ) -> RoundedGaussian | SampledGaussian:
         """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
-            return self._noise.within(budget, self.squared_reach(relation), times)
+            return self._noise.within(budget, self.squared_sensitivity(relation), times)
         if relation != ADD_REMOVE:
             raise ParameterError(
                 "sampling_rate below 1 is accounted under add-remove only"

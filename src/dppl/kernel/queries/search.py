@@ -131,7 +131,7 @@ def best_of(
 
     def run() -> tuple[float, bytes, Any, int]:
         number = source.below(len(plans))
-        seed = None if source.fit_for_release else source.bits(31)
+        seed = None if source.secure_noise else source.bits(31)
         # What records keep between asks is of one run.
         with Measure(plans[number], replace(training), seed) as measure:
             model = learn(number, measure)

@@ -294,7 +294,7 @@ def test_parts_do_not_change_a_draw(case):
 class Branches(Randomness):
     """Takes every branch of the draws of `below` in turn; `weight` is the probability of the present one."""
 
-    fit_for_release = False
+    secure_noise = False
 
     def __init__(self):
         self.path = []
@@ -512,7 +512,7 @@ def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
 class Scripted(Randomness):
     """Proposes one candidate and then serves fixed bits, to look at a single acceptance."""
 
-    fit_for_release = False
+    secure_noise = False
 
     def __init__(self, proposal, bits):
         self.proposal = proposal

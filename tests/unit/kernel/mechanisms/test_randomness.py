@@ -337,8 +337,8 @@ def test_seeded_draws_repeat_and_system_draws_do_not():
     assert (
         system.rounded_gaussian(9.0, (50,)) != system.rounded_gaussian(9.0, (50,))
     ).any()
-    assert system.fit_for_release
-    assert not randomness(3).fit_for_release
+    assert system.secure_noise
+    assert not randomness(3).secure_noise
 
 
 @pytest.mark.parametrize(

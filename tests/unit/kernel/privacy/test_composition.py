@@ -535,7 +535,7 @@ def test_a_ledger_adds_k_fits_and_k_releases_of_one_fit_alike(
             promise = {
                 "public_inputs": (),
                 "not_covered": (),
-                "fit_for_release": True,
+                "secure_noise": True,
                 "adjacency": "add-remove",
             }
             ledger.charge(

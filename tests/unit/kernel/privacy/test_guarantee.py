@@ -71,7 +71,7 @@ def guarantee(budget=None, **changes):
         "releases": (RELEASE,),
         "public_inputs": (Term(PublicInput.ENCODER),),
         "not_covered": (Term(Caveat.STATED, text="timing"),),
-        "fit_for_release": True,
+        "secure_noise": True,
     }
     return Guarantee(**(fields | changes))
 
@@ -119,7 +119,7 @@ def test_the_paragraph_names_everything_a_reader_must_know():
 
 
 def test_a_seeded_run_says_first_that_it_must_not_be_released():
-    assert str(guarantee(fit_for_release=False)).startswith("NOT FOR RELEASE")
+    assert str(guarantee(secure_noise=False)).startswith("NOT FOR RELEASE")
     assert "NOT FOR RELEASE" not in str(guarantee())
 
 
@@ -466,17 +466,15 @@ def test_what_is_implied_is_computed_and_not_read():
 def test_the_summary_begins_the_paragraph_with_warnings_before_the_promise():
     for changes in (
         {},
-        {"fit_for_release": False},
+        {"secure_noise": False},
         {"exact": False},
-        {"fit_for_release": False, "exact": False},
+        {"secure_noise": False, "exact": False},
     ):
         promise = guarantee(**changes)
         assert str(promise).startswith(promise.summary())
         assert str(promise) != promise.summary()
         assert promise.summary().endswith("of cases, whatever else the guesser knows.")
-        assert ("NOT FOR RELEASE" in promise.summary()) == (
-            "fit_for_release" in changes
-        )
+        assert ("NOT FOR RELEASE" in promise.summary()) == ("secure_noise" in changes)
         assert ("RESEARCH USE" in promise.summary()) == ("exact" in changes)
 
 
@@ -539,7 +537,7 @@ def test_a_statement_may_be_as_long_as_any_is():
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda d: d.update(fit_for_release="no"),
+        lambda d: d.update(secure_noise="no"),
         lambda d: d.update(public_inputs="abc"),
         lambda d: d.update(unit=3),
         lambda d: d.update(unit="one record"),

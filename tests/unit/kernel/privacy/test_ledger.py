@@ -84,7 +84,7 @@ def promise(*costs, adjacency="add-remove"):
         releases=tuple(releases),
         public_inputs=(),
         not_covered=(),
-        fit_for_release=True,
+        secure_noise=True,
     )
 
 
@@ -903,13 +903,13 @@ def test_a_read_only_ledger_shows_what_is_spent_and_refuses_to_charge(file, ledg
 
 def test_a_ledger_that_others_hold_is_given_up_after_a_while(file, ledger, monkeypatch):
     monkeypatch.setattr(ledger_module, "_PATIENCE_S", 0.05)
-    holder = sqlite3.connect(file, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
+    party = sqlite3.connect(file, isolation_level=None)
+    party.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError) as caught:
         mean(0.25).fit(X, Y, ledger=ledger)
     assert "locked" in one_line(caught)
-    holder.execute("ROLLBACK")
-    holder.close()
+    party.execute("ROLLBACK")
+    party.close()
     mean(0.25).fit(X, Y, ledger=ledger)
     assert len(ledger.releases()) == 1
 
@@ -1148,7 +1148,7 @@ def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
         np.eye(2), [0, 1], ledger=ledger
     )
     parameters = ledger.releases()[-1]["parameters"]
-    assert parameters.get("fit_for_release", True) == (seed is None)
+    assert parameters.get("secure_noise", True) == (seed is None)
     assert "exact" not in parameters
     assert "random_state" not in parameters
 

@@ -434,8 +434,8 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         ]
         monkeypatch.setitem(ledger_module._BEGIN, "postgresql", short)
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-        with engine.begin() as holder:
-            holder.exec_driver_sql(BEGIN_POSTGRESQL[-1])
+        with engine.begin() as party:
+            party.exec_driver_sql(BEGIN_POSTGRESQL[-1])
             with pytest.raises(LedgerError, match="lock timeout") as caught:
                 ledger.spent()
         assert "\n" not in str(caught.value)
