@@ -14,7 +14,6 @@ from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods.registry import ENTRIES, Entry
-from loops import loop
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -293,13 +292,8 @@ SHARED_CHARGED = [kind for kind in SHARED if not kind.recipe.sampled]
 
 
 def each(kinds=KINDS):
-    """Hold every kind to a law, in one test; in one of its own where it takes long, since examples are drawn."""
-    apart = pytest.mark.parametrize("kind", kinds, ids=[str(kind) for kind in kinds])
-    return lambda test: (
-        apart(test)
-        if hasattr(test, "is_hypothesis_test")
-        else loop("kind", kinds)(test)
-    )
+    """Hold every kind to a law, in a test of its own."""
+    return pytest.mark.parametrize("kind", kinds, ids=str)
 
 
 class Table:

@@ -19,7 +19,6 @@ from dppl.kernel.privacy.ledger import UNSAVED
 from dppl.methods import base
 from laws.ledgers import content_without_times, spy_on
 from laws.recipes import FIRST, SHARED_CHARGED, Table, each
-from loops import loop
 
 DRAWING = [
     (source, name)
@@ -105,7 +104,7 @@ def read_early(*arguments):
 _charge = base.charge
 
 
-@loop("fault", [draw_early, read_early])
+@pytest.mark.parametrize("fault", [draw_early, read_early])
 def test_whatever_comes_before_the_charge_is_noticed(fault, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "charge", fault)
     with pytest.raises(AssertionError):

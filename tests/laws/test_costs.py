@@ -17,7 +17,6 @@ from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods import base
 from dppl.statement.words import text
 from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
-from loops import loop
 
 pytestmark = pytest.mark.slow
 
@@ -70,12 +69,12 @@ def check_cost(kind, budget):
             assert squared == pytest.approx(release.cost["mu"] ** 2, rel=1e-12)
 
 
-@loop("kind, budget", SPENDING)
+@pytest.mark.parametrize(("kind", "budget"), SPENDING)
 def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
     check_cost(kind, budget)
 
 
-@loop("steps", [1, 7, 40])
+@pytest.mark.parametrize("steps", [1, 7, 40])
 @each([kind for kind in FIRST if "steps" in kind.entry.load()._get_param_names()])
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
@@ -170,7 +169,7 @@ UNSPENDABLE = [
 ]
 
 
-@loop("budget, words", UNSPENDABLE)
+@pytest.mark.parametrize(("budget", "words"), UNSPENDABLE)
 @each([kind for kind in SHARED_CHARGED if not kind.entry.pure])
 def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(
     kind, budget, words, tmp_path
@@ -211,7 +210,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert ("stopped at a label" in words) == (unknown_labels == "error")
 
 
-@loop("budget", [1.0, "rho=1"])
+@pytest.mark.parametrize("budget", [1.0, "rho=1"])
 @each(SHARED)
 def test_a_number_is_no_budget(kind, budget):
     with pytest.raises(ParameterError, match="means nothing without its notion"):

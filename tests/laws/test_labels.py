@@ -10,7 +10,6 @@ from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import reading
 from laws.recipes import BY_NAME, FIRST, SHARED, SHARED_CHARGED, each
 from laws.traces import messages_of
-from loops import loop
 
 
 def check_unknown_labels_count_for_nothing(kind):
@@ -78,7 +77,7 @@ def test_an_unknown_label_is_not_shown_and_their_number_is_not_told(kind):
     check_unknown_labels_are_not_shown(kind)
 
 
-@loop("told", [lambda y: y[-1], len])
+@pytest.mark.parametrize("told", [lambda y: y[-1], len])
 def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
     whole = reading.class_codes
 
@@ -169,7 +168,7 @@ def check_odd_labels(kind, odd):
 
 
 @pytest.mark.slow
-@loop("odd", ODD)
+@pytest.mark.parametrize("odd", ODD)
 def test_an_odd_label_changes_no_other_record(odd):
     check_odd_labels(MEAN, [odd])
 
@@ -194,7 +193,7 @@ BROKEN = {
 }
 
 
-@loop("name", BROKEN)
+@pytest.mark.parametrize("name", BROKEN)
 @each(SHARED)
 def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
     X = kind.records(4)[0]
@@ -239,7 +238,7 @@ OF_NO_CLASS = [
 ]
 
 
-@loop("case", SAME_KIND)
+@pytest.mark.parametrize("case", SAME_KIND)
 @each(SHARED)
 def test_labels_of_the_kind_of_the_classes_name_them(kind, case):
     classes, y = case
@@ -249,7 +248,7 @@ def test_labels_of_the_kind_of_the_classes_name_them(kind, case):
         assert values.tobytes() == expected[name].tobytes()
 
 
-@loop("case", OTHER_KIND)
+@pytest.mark.parametrize("case", OTHER_KIND)
 @each(SHARED)
 def test_an_array_of_another_kind_is_refused_whatever_it_holds(kind, case):
     """Before anything is charged, with the same words for all values, and also where labels are ignored."""
@@ -266,7 +265,7 @@ def test_an_array_of_another_kind_is_refused_whatever_it_holds(kind, case):
     assert "The ledger keeps the charge" not in str(said)
 
 
-@loop("case", OF_NO_CLASS)
+@pytest.mark.parametrize("case", OF_NO_CLASS)
 @each(SHARED)
 def test_an_object_of_another_kind_is_an_unknown_label(kind, case):
     classes, odd = case

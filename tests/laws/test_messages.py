@@ -7,7 +7,6 @@ from dppl.errors import InputError
 from dppl.kernel import reading
 from laws.recipes import CLASSES, FIRST, SHARED, each
 from laws.traces import messages_of
-from loops import loop
 
 WRONG = {
     "a text among numbers": lambda X, y: ([["Jane Doe", *X[0, 1:]]], y[:1]),
@@ -39,7 +38,7 @@ def check_shows_nothing(kind, name):
     assert not [attribute for attribute in vars(kind.make()) if attribute.endswith("_")]
 
 
-@loop("name", WRONG)
+@pytest.mark.parametrize("name", WRONG)
 @each(SHARED)
 def test_errors_about_data_show_no_data(kind, name):
     check_shows_nothing(kind, name)

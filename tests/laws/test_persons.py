@@ -41,7 +41,6 @@ from laws.recipes import (
 )
 from laws.replay import compare
 from laws.traces import messages_of, traces
-from loops import loop
 
 pytestmark = pytest.mark.slow
 OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove"]
@@ -444,7 +443,7 @@ APART = {
 }
 
 
-@loop("name", APART)
+@pytest.mark.parametrize("name", APART)
 def test_persons_of_other_ids_stay_apart(name):
     """Were two persons one, a third whose id is missing or alike would change the row of both."""
     ids = APART[name]()
@@ -478,7 +477,7 @@ ONLY_LOOKING_MISSING = {
 }
 
 
-@loop("name", ONLY_LOOKING_MISSING)
+@pytest.mark.parametrize("name", ONLY_LOOKING_MISSING)
 def test_ids_that_only_look_missing_are_ids(name):
     ids = ONLY_LOOKING_MISSING[name]()
     ids = persons.checked_ids(ids, np.zeros((len(ids), 1)))
@@ -511,7 +510,7 @@ def check_shows_no_id(name):
     assert "Jane" not in "".join(messages_of(caught.value))
 
 
-@loop("name", WRONG_IDS)
+@pytest.mark.parametrize("name", WRONG_IDS)
 def test_errors_show_no_id(name):
     check_shows_no_id(name)
 
@@ -713,7 +712,7 @@ FAULTS = [
 ]
 
 
-@loop("fault, kind, case", FAULTS)
+@pytest.mark.parametrize(("fault", "kind", "case"), FAULTS)
 def test_the_replay_notices(fault, kind, case, monkeypatch):
     compare(kind, *neighbours_of(case))
     fault(monkeypatch)
@@ -740,7 +739,7 @@ TWO_CLASS_FAULTS = [
 ]
 
 
-@loop("fault, kind, case", TWO_CLASS_FAULTS)
+@pytest.mark.parametrize(("fault", "kind", "case"), TWO_CLASS_FAULTS)
 def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
     def replayed():
         more, fewer = neighbours_of(case)
@@ -790,7 +789,7 @@ def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     assert Term(PublicInput.ALL_CLASSES_OF_A_PERSON) in every.public_inputs
 
 
-@loop("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)])
 def test_selections_for_several_classes_share_a_pure_budget(budget):
     kind = BY_NAME["PublicPrototypes add-remove"]
     X, y = kind.records()
@@ -819,7 +818,7 @@ class ManyClasses(PersonsParameter, LinearProbe):
     """A method of one's own, of whose sums no entry belongs to one class."""
 
 
-@loop("variant", ["", "sampled"])
+@pytest.mark.parametrize("variant", ["", "sampled"])
 def test_sums_in_which_classes_meet_take_one_class_a_person(variant):
     kind = replace(
         BY_NAME["LinearProbe add-remove"], entry=Entry("ManyClasses", __name__)
@@ -833,14 +832,14 @@ def test_sums_in_which_classes_meet_take_one_class_a_person(variant):
         kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
 
 
-@loop("number", [0, -1, 1.5, True, "2"])
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
 def test_a_number_of_classes_is_an_integer_of_at_least_one(number):
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="max_classes_per_person"):
         MEAN.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=number)
 
 
-@loop("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
+@pytest.mark.parametrize("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
 def test_ids_without_an_order_are_refused(ids):
     """A set of them may hold as many as there are rows, and name any person for any row."""
     X, y = MEAN.records()

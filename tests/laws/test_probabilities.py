@@ -7,7 +7,6 @@ import dppl
 from dppl.errors import InputError, ParameterError
 from dppl.methods import EmbeddingClassifier
 from laws.recipes import KINDS_OF_ONE_LABEL, ONE_LABEL, SHARED, each
-from loops import loop
 
 UNUSABLE = np.array([np.nan, np.inf, -np.inf, 0.0])
 
@@ -57,7 +56,7 @@ def not_of_one(whole):
     return lambda self, X, **more: 0.9 * whole(self, X, **more)
 
 
-@loop("fault", [of_the_block, of_other_columns, not_of_one])
+@pytest.mark.parametrize("fault", [of_the_block, of_other_columns, not_of_one])
 @each(SHARED)
 def test_wrong_probabilities_are_noticed(kind, fault, tmp_path, monkeypatch):
     monkeypatch.setattr(
@@ -98,7 +97,9 @@ def test_shares_are_those_of_the_classes(kind):
     check_shares(kind)
 
 
-@loop("shares", ["rows", [1.0], [-1, 2, 3], [0, 0, 0], [np.nan, 1, 1]])
+@pytest.mark.parametrize(
+    "shares", ["rows", [1.0], [-1, 2, 3], [0, 0, 0], [np.nan, 1, 1]]
+)
 @each(SHARED)
 def test_shares_that_are_no_frequencies_are_refused(kind, shares):
     X, y = kind.records(23)

@@ -15,7 +15,6 @@ from dppl.kernel.mechanisms import (
 )
 from dppl.methods.registry import ENTRIES, Entry
 from laws.recipes import BY_NAME, CHARGED, DIM, KINDS, RECIPES, cases, kinds_of
-from loops import loop
 
 
 def check_has_recipes(entry):
@@ -29,7 +28,7 @@ def check_has_recipes(entry):
     )
 
 
-@loop("entry", ENTRIES)
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_every_estimator_has_recipes_in_every_relation(entry):
     check_has_recipes(entry)
 
@@ -81,7 +80,7 @@ def test_every_mechanism_is_watched():
     } == watched | made_of_them
 
 
-@loop("entry", ENTRIES)
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_pure_budgets_are_spent_where_the_registry_says_so_and_refused_with_a_way_out_elsewhere(
     entry,
 ):

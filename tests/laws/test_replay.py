@@ -26,7 +26,6 @@ from laws.recipes import (
     neighbours,
 )
 from laws.replay import clip_nothing, compare, lone, replay
-from loops import loop
 
 pytestmark = pytest.mark.slow
 BY_COINPRESS = [kind for kind in CHARGED if "coinpress" in kind.variant]
@@ -236,7 +235,7 @@ FAULTS = [
 ]
 
 
-@loop("fault, name, case", FAULTS)
+@pytest.mark.parametrize(("fault", "name", "case"), FAULTS)
 def test_the_replay_notices(fault, name, case, monkeypatch):
     replay(BY_NAME[name], case)
     fault(monkeypatch)

@@ -33,7 +33,6 @@ from laws.streams import (
     stream,
     streams_of_tasks,
 )
-from loops import loop
 
 pytestmark = pytest.mark.slow
 
@@ -146,7 +145,7 @@ FAULTS = [
 ]
 
 
-@loop("fault, kind", FAULTS)
+@pytest.mark.parametrize(("fault", "kind"), FAULTS)
 def test_the_replay_notices(fault, kind, monkeypatch):
     case = lone(kind), 2, np.full(kind.dim, 1.2), "b"
     replay(kind, *case)
@@ -347,7 +346,7 @@ FAILURES = [
 ]
 
 
-@loop("owner, name", FAILURES)
+@pytest.mark.parametrize(("owner", "name"), FAILURES)
 @each(FIRST_OF_TASKS)
 def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(
     kind, owner, name, tmp_path
@@ -395,7 +394,7 @@ def test_a_loaded_model_goes_on_as_if_nothing_had_happened(kind, tmp_path):
     assert model.to_bytes() == learn(kind, tasks).to_bytes()
 
 
-@loop("n_tasks", [[0], [2, 2], [9]])
+@pytest.mark.parametrize("n_tasks", [[0], [2, 2], [9]])
 @each([kind for kind in OF_TASKS if kind.entry.name == "ContinualEnsemble"])
 def test_a_file_of_another_number_of_heads_is_refused(
     kind, n_tasks, tmp_path, monkeypatch

@@ -11,7 +11,6 @@ from dppl.kernel.lattice import stream
 from dppl.lab import LeastSquares
 from dppl.methods import base
 from laws.recipes import FIRST, SHARED, each
-from loops import loop
 
 
 def check_one_thread(kind, monkeypatch):
@@ -40,7 +39,7 @@ def test_a_fit_with_the_threads_of_blas_is_caught(monkeypatch):
         check_one_thread(FIRST[0], monkeypatch)
 
 
-@loop("method", [SoftmaxPrototypes, LeastSquares])
+@pytest.mark.parametrize("method", [SoftmaxPrototypes, LeastSquares])
 def test_the_number_of_threads_changes_no_bit(method):
     """At a size where BLAS shares out its work."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,6 @@ from dppl.kernel import reading
 from laws.recipes import FIRST, KINDS, SHARED, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS
-from loops import loop
 
 VALUES = np.array([np.nan, np.inf, -np.inf, 0.0])
 LEFT_OUT = [kind for kind in SHARED if kind.adjacency == "add-remove"]
@@ -70,7 +69,9 @@ def test_one_that_counts_is_noticed(kind, monkeypatch):
         check_left_out(kind)
 
 
-@loop("dtype", [np.float16, np.float32, np.longdouble, np.int8, np.int64, bool])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.longdouble, np.int8, np.int64, bool]
+)
 def test_what_cannot_be_used_is_so_in_every_dtype(dtype):
     kind = FIRST[0]
     X, y = kind.records()

@@ -20,7 +20,6 @@ from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 from dppl.lab.experiments.methods import METHODS
 from dppl.methods.registry import BY_METHOD, ENTRIES
 from dppl.statement.words import _percent, _thousandths
-from loops import loop
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location(
@@ -46,7 +45,7 @@ def test_what_is_on_disk_before_what_is_said_exactly():
         assert f"{command}, " in " ".join(PAGE.split())
 
 
-@loop(
+@pytest.mark.parametrize(
     "name",
     sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))),
 )
@@ -56,7 +55,9 @@ def test_named_files_and_tests_exist(name):
     assert not test or f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
-@loop("name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PAGE))))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PAGE)))
+)
 def test_named_sources_exist(name):
     assert (ROOT / "src" / "dppl" / name).exists()
 
@@ -93,7 +94,9 @@ def test_the_table_of_the_trusted_base_names_every_file_and_about_its_tokens():
     } == {}
 
 
-@loop("command", [line for line in COMMANDS if line.startswith("dppl ")])
+@pytest.mark.parametrize(
+    "command", [line for line in COMMANDS if line.startswith("dppl ")]
+)
 def test_commands_and_their_options_exist(command):
     words = shlex.split(command)[1:]
     group = imported(words.pop(0))
@@ -319,7 +322,7 @@ def test_first_examples_have_epsilon_1():
     } == {}
 
 
-@loop(
+@pytest.mark.parametrize(
     "code",
     ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"],
 )

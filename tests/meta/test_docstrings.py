@@ -11,8 +11,9 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 from dppl.methods.registry import ENTRIES
-from loops import loop
 
 ROOT = Path(__file__).parents[2]
 PAGES = (page.read_text("utf-8") for page in (ROOT / "docs/api").glob("*.md"))
@@ -110,7 +111,7 @@ def test_only_what_is_shown_has_sections():
             ), name
 
 
-@loop("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_all_parameters_are_documented(name):
     assert sorted(documented(FUNCTIONS[name])) == sorted(parameters(FUNCTIONS[name]))
 
@@ -131,7 +132,7 @@ def described(kind):
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-@loop("name", ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_documented_defaults_are_those_of_the_constructor(name):
     parameters = inspect.signature(ESTIMATORS[name]).parameters
     texts = described(ESTIMATORS[name])

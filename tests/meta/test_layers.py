@@ -7,11 +7,12 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 import dppl
 from dppl.finetune import SparseFinetuner
 from dppl.lab import FilmEnsemble
 from dppl.methods.registry import ENTRIES
-from loops import loop
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
@@ -80,7 +81,7 @@ def layer_of(name):
     return floor if floor in RANK else first
 
 
-@loop("path", [p for p in MODULES if p != SOURCE / "__init__.py"])
+@pytest.mark.parametrize("path", [p for p in MODULES if p != SOURCE / "__init__.py"])
 def test_imports_point_downwards(path):
     told_in_words = path.relative_to(SOURCE).as_posix() in (
         "kernel/privacy/guarantee.py",
@@ -227,7 +228,7 @@ NAMES = (
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
 
 
-@loop("name", PACKAGES)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_exports_are_documented(name):
     module = importlib.import_module(name)
     assert all(
@@ -245,7 +246,7 @@ ESTIMATORS = [
 ]
 
 
-@loop("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_estimator_states_its_privacy_in_order(estimator):
     text = " ".join(inspect.getdoc(estimator).split())
     notes = text.split("**Privacy.**")[1].split("References")[0]
@@ -254,7 +255,7 @@ def test_every_estimator_states_its_privacy_in_order(estimator):
     assert positions == sorted(positions)
 
 
-@loop("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_parameter_is_documented(estimator):
     documented = (
         inspect.getdoc(estimator).split("Parameters\n")[1].split("Attributes\n")[0]

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from dppl.cli._request import imported
-from loops import loop
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -173,7 +172,7 @@ def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     }
 
 
-@loop("name", EVERY_PAGE)
+@pytest.mark.parametrize("name", EVERY_PAGE)
 def test_programs_import_what_there_is(name):
     for program in blocks(page(name), "python"):
         for node in ast.walk(ast.parse(program)):
@@ -185,7 +184,7 @@ def test_programs_import_what_there_is(name):
                 assert {alias.name for alias in node.names} <= set(dir(module))
 
 
-@loop("name", EVERY_PAGE)
+@pytest.mark.parametrize("name", EVERY_PAGE)
 def test_commands_and_their_options_exist(name):
     text = "".join(blocks(page(name), "console")).replace("\\\n", " ")
     for command in re.findall(r"^dppl .*$", text, re.MULTILINE):
@@ -197,7 +196,7 @@ def test_commands_and_their_options_exist(name):
         assert {word for word in words if word.startswith("--")} <= known
 
 
-@loop(
+@pytest.mark.parametrize(
     "name",
     sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))),
 )

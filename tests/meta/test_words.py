@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from loops import loop
-
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 # Phrases, and what to write instead. Words that are fine in other senses are refused in
@@ -140,7 +138,7 @@ def test_there_are_twenty_pairs():
     assert len(PAIRS) >= 20
 
 
-@loop("pair", PAIRS)
+@pytest.mark.parametrize("pair", PAIRS)
 def test_of_each_pair_the_first_is_refused_and_the_second_is_not(pair):
     bad, good = pair
     assert faults(bad.replace("**", ""))

@@ -17,7 +17,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.serve import Limits, application, listen, models, open_model
 from dppl.serve.requests import RequestError, read_json, request_model
 from dppl.serve.server import read_token
-from loops import loop
 from system.serve.conftest import TOKEN, Client, png, served
 
 ROUTES = ["/", "/health", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -52,8 +51,8 @@ def with_token(model):
 # Who
 
 
-@loop("path", ROUTES)
-@loop(
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(
     "header",
     [
         {},
@@ -73,7 +72,7 @@ def test_every_route_wants_the_token(with_token, path, header):
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-@loop("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
+@pytest.mark.parametrize("value", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
 def test_the_token_opens_all(with_token, value):
     stranger = Client(with_token.port)
     statuses = [stranger.get(path, Authorization=value).status for path in ROUTES]
@@ -95,7 +94,7 @@ def test_tokens_are_compared_in_constant_time(with_token, monkeypatch):
     assert [a == b for a, b in compared] == [False, False, False, True, False]
 
 
-@loop(
+@pytest.mark.parametrize(
     "host",
     [
         *(
@@ -120,12 +119,14 @@ def test_without_a_token_only_names_of_this_machine_are_answered(client, host):
     refused(client.get("/health", Host=host), 421, "wrong_host")
 
 
-@loop("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"]
+)
 def test_names_of_this_machine(client, host):
     assert client.get("/health", Host=host).status == 200
 
 
-@loop(
+@pytest.mark.parametrize(
     "origin",
     [
         *("https://example.org", "null", "http://localhost:1", "http://[", ""),
@@ -138,8 +139,8 @@ def test_pages_of_other_sites_may_not_ask(client, origin):
     )
 
 
-@loop("name", ["Host", "Origin", "Authorization"])
-@loop("with_token", [False, True])
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+@pytest.mark.parametrize("with_token", [False, True])
 def test_what_decides_is_sent_once(model, name, with_token):
     good = {
         "Host": "localhost:8000",
@@ -185,7 +186,7 @@ def test_the_page_itself_may_ask_and_others_are_granted_nothing(client):
     ]
 
 
-@loop("path", ROUTES)
+@pytest.mark.parametrize("path", ROUTES)
 def test_every_answer_has_the_headers(client, path):
     headers = client.get(path).headers
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -206,8 +207,8 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 # What
 
 
-@loop(
-    "content, status, error",
+@pytest.mark.parametrize(
+    ("content", "status", "error"),
     [
         (b"", 400, "not_json"),
         (b"{", 400, "not_json"),
@@ -291,7 +292,7 @@ def test_numbers_at_the_edges_are_taken(client):
         ]
 
 
-@loop(
+@pytest.mark.parametrize(
     "kind", ["text/plain", "", "multipart/form-data; boundary=X", "application/jsonp"]
 )
 def test_other_types_are_refused(client, kind):
@@ -300,7 +301,9 @@ def test_other_types_are_refused(client, kind):
     )
 
 
-@loop("coding", ["gzip", "GZIP", "identity, gzip", "br", "deflate", "x"])
+@pytest.mark.parametrize(
+    "coding", ["gzip", "GZIP", "identity, gzip", "br", "deflate", "x"]
+)
 def test_packed_bodies_are_refused_unread(client, coding):
     """A few bytes may unpack to gigabytes. The control: the same body as it is."""
     body = json.dumps({"embeddings": [[1.0] * 32]}).encode()
@@ -433,7 +436,9 @@ def test_a_lack_of_memory_is_not_the_end(model, sample):
         refused(client.post(embeddings=sample.X_test[0].tolist()), 503, "busy")
 
 
-@loop("name", ["body_bytes", "items", "pixels", "seconds", "requests"])
+@pytest.mark.parametrize(
+    "name", ["body_bytes", "items", "pixels", "seconds", "requests"]
+)
 def test_limits_are_positive(name):
     with pytest.raises(ParameterError, match=f"{name} must be"):
         Limits(**{name: 0})
@@ -447,7 +452,7 @@ def test_pixels_have_an_upper_limit():
 # Where
 
 
-@loop("host", ["0.0.0.0", "::", "10.1.2.3"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3"])
 def test_other_addresses_want_a_token(host):
     with pytest.raises(
         ParameterError, match="host must be an address of this machine alone"
@@ -455,7 +460,7 @@ def test_other_addresses_want_a_token(host):
         listen(host, 0, has_token=False)
 
 
-@loop("host", ["127.0.0.1", "localhost", "127.1.2.3"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3"])
 def test_loopback_wants_none(host):
     with listen(host, 0, has_token=False) as listening:
         assert (
@@ -492,7 +497,9 @@ def test_the_token_is_read_from_a_file_or_a_variable(tmp_path, monkeypatch):
     assert read_token("env:THE_TOKEN") == TOKEN
 
 
-@loop("token", ["", "short", "x" * 15, "with blanks " * 3, "Jane Doe" * 9, "ü" * 20])
+@pytest.mark.parametrize(
+    "token", ["", "short", "x" * 15, "with blanks " * 3, "Jane Doe" * 9, "ü" * 20]
+)
 def test_tokens_that_are_refused(tmp_path, token):
     file = tmp_path / "token"
     file.write_text(token)

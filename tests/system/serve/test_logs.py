@@ -6,8 +6,9 @@ import socket
 import time
 from dataclasses import replace
 
+import pytest
+
 from dppl.serve import open_model
-from loops import loop
 from system.serve.conftest import TOKEN, png, served
 
 SECRET = "Jane Doe 4711"
@@ -38,7 +39,7 @@ def ask_all(client):
     client.ask("JANE", "/health")
 
 
-@loop("token", [None, TOKEN])
+@pytest.mark.parametrize("token", [None, TOKEN])
 def test_nothing_of_a_request_is_logged(animals, pictures, token):
     with served([open_model(animals), open_model(pictures)], token=token) as client:
         ask_all(client)

@@ -13,7 +13,6 @@ from dppl.encoders.images import ImageAdapter
 from dppl.encoders.tokens import TextAdapter
 from dppl.encoders.windows import TextWindows
 from dppl.errors import ParameterError
-from loops import loop
 
 pytest.importorskip("PIL")
 IDENTITY = {
@@ -67,7 +66,7 @@ def by_repetition(x):
     )
 
 
-@loop("compute", [by_place, by_company, by_repetition])
+@pytest.mark.parametrize("compute", [by_place, by_company, by_repetition])
 def test_rounding_that_depends_on_place_or_company_is_found(compute, images):
     found = encoder(compute, batch_rows=4)
     assert not found.fingerprint.row_independent
@@ -91,7 +90,7 @@ def standardised(x):
         return (x - x.mean(0)) / x.std(0)
 
 
-@loop(
+@pytest.mark.parametrize(
     "compute",
     [
         lambda x: x - x.mean(0),
@@ -123,7 +122,7 @@ class Remembering:
         return moved
 
 
-@loop("batch_rows", [1, 4])
+@pytest.mark.parametrize("batch_rows", [1, 4])
 def test_models_that_remember_are_refused(batch_rows):
     with pytest.raises(ParameterError, match="changes while it computes"):
         encoder(Remembering(), batch_rows=batch_rows, pool=one_thread)
@@ -176,7 +175,7 @@ def test_a_preprocessing_that_keeps_the_form_of_images_is_refused():
         adapter(np.tanh, prepare=by_shorter_side)
 
 
-@loop("odd", [lambda x: x[:-1], lambda x: x.astype(np.float64)])
+@pytest.mark.parametrize("odd", [lambda x: x[:-1], lambda x: x.astype(np.float64)])
 def test_an_odd_image_raises_when_it_is_prepared(odd, images):
     def prepare(image):
         return odd(pixels(image)) if image.size == (5, 5) else pixels(image)
@@ -239,7 +238,7 @@ class OutOfMemoryError(RuntimeError):
     """As torch names it."""
 
 
-@loop(
+@pytest.mark.parametrize(
     "error",
     [MemoryError(), OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")],
 )
@@ -283,7 +282,7 @@ def test_a_model_of_one_batch_size_gets_it():
         encoder(np.tanh, only_rows=3, batch_rows=4)
 
 
-@loop("rows", [0, -1, 1.5, True])
+@pytest.mark.parametrize("rows", [0, -1, 1.5, True])
 def test_batch_rows_are_checked(rows):
     with pytest.raises(ParameterError, match="batch_rows must be an integer"):
         encoder(np.tanh, batch_rows=rows)
@@ -422,7 +421,7 @@ class LastLength:
         return moved
 
 
-@loop("batch_rows", [1, 4])
+@pytest.mark.parametrize("batch_rows", [1, 4])
 def test_a_model_that_remembers_a_length_is_refused(batch_rows):
     with pytest.raises(ParameterError, match="changes while it computes"):
         FixedShapeEncoder(
@@ -512,7 +511,7 @@ def test_not_a_number_in_one_shape_hides_nothing():
         load(not_a_number_in_one_shape)
 
 
-@loop("compute", [by_place_in_one_shape, by_second_place, by_few])
+@pytest.mark.parametrize("compute", [by_place_in_one_shape, by_second_place, by_few])
 def test_a_single_shape_or_place_that_rounds_otherwise_is_found(compute):
     assert not load(compute).fingerprint.row_independent
     assert load(by_place_in_one_shape, batch_rows=1).fingerprint.row_independent

@@ -10,7 +10,6 @@ from dppl.errors import ParameterError
 from dppl.io import open_source
 from dppl.io.kept import kept_in
 from dppl.training.embedding import embed_windows
-from loops import loop
 
 IDENTITY = {
     "library": "tests",
@@ -69,7 +68,9 @@ def long_texts():
     ]
 
 
-@loop("limit, max_windows", [(3, 1), (3, 5), (10, 1), (10, 3), (18, 4), (50, 9)])
+@pytest.mark.parametrize(
+    ("limit", "max_windows"), [(3, 1), (3, 5), (10, 1), (10, 3), (18, 4), (50, 9)]
+)
 def test_windows_cover_a_text_evenly_and_each_token_counts_once(limit, max_windows):
     made = TextWindows.of(encode, limit, max_windows)
     assert (made.head, made.tail) == (1, 1)

@@ -11,7 +11,6 @@ from dppl import ApproxDP, GaussianDP
 from dppl.errors import ParameterError
 from dppl.evaluation import AlreadyPredicted, Evaluation, intervals, public_threshold
 from dppl.kernel.queries.outcomes import CONFIDENCES
-from loops import loop
 
 N_RANGES = len(CONFIDENCES) - 1
 DRAWS = 100
@@ -67,9 +66,9 @@ MOST = int(binom.isf(FALSE_ALARM, DRAWS, 0.1))
 
 
 @pytest.mark.slow
-@loop("stated", [0.05, 0.3])
-@loop("noise_std", [0.0, 8.0])
-@loop("kind", ["everywhere", "falling"])
+@pytest.mark.parametrize("stated", [0.05, 0.3])
+@pytest.mark.parametrize("noise_std", [0.0, 8.0])
+@pytest.mark.parametrize("kind", ["everywhere", "falling"])
 def test_a_chosen_threshold_keeps_its_error_as_often_as_is_stated(
     stated, noise_std, kind
 ):

@@ -25,7 +25,6 @@ from dppl.kernel.queries.outcomes import (
     Rivals,
     SignedHits,
 )
-from loops import loop
 
 # Each statistical test here raises a false alarm with at most this probability.
 ALARM = 1e-6
@@ -274,7 +273,7 @@ HARDLY_KNOWN = (
 
 
 @pytest.mark.slow
-@loop(
+@pytest.mark.parametrize(
     "setting",
     [NOISY, HARDLY_KNOWN, (0.3, 2000, (0.05, 0.03)), (1.0, 5000, (0.02, 0.0))],
 )

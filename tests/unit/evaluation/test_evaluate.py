@@ -38,7 +38,6 @@ from dppl.kernel.queries import outcomes
 from dppl.kernel.queries.outcomes import Outcomes
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
-from loops import loop
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "evaluation.schema.json").read_text("utf-8")
@@ -111,7 +110,10 @@ def replay(name, persons=False):
 
 
 @pytest.mark.slow
-@loop("name, persons", [(name, persons) for name in ASKED for persons in (False, True)])
+@pytest.mark.parametrize(
+    ("name", "persons"),
+    [(name, persons) for name in ASKED for persons in (False, True)],
+)
 def test_with_the_same_noise_neighbours_have_the_same_evaluation_at_the_stated_cost(
     name, persons
 ):
@@ -208,7 +210,7 @@ FAULTS = [
 
 
 @pytest.mark.slow
-@loop("fault, name, persons", FAULTS)
+@pytest.mark.parametrize(("fault", "name", "persons"), FAULTS)
 def test_the_law_notices(fault, name, persons, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
@@ -378,7 +380,7 @@ def test_with_hardly_any_noise_the_numbers_are_those_of_the_records():
     )
 
 
-@loop("kind", ["i1", "u1", "i8", "f2", "f4"])
+@pytest.mark.parametrize("kind", ["i1", "u1", "i8", "f2", "f4"])
 def test_probabilities_may_be_numbers_of_any_kind(kind):
     y = np.arange(40) % 2
     table = np.eye(2)[y]
@@ -470,8 +472,8 @@ def test_it_is_data_with_a_schema():
                 Evaluation.from_dict(content | {"format": 1})
 
 
-@loop(
-    "options, what",
+@pytest.mark.parametrize(
+    ("options", "what"),
     [
         ({"parts": ["speed"]}, "parts"),
         ({"parts": ["curve"]}, "two classes"),
@@ -566,8 +568,8 @@ def refused(model, ledger, partition):
     assert error.value.parameter == "partition"
 
 
-@loop(
-    "trained_on, tested_on",
+@pytest.mark.parametrize(
+    ("trained_on", "tested_on"),
     [("train", "train"), (None, "test"), ("train", None), (None, None)],
 )
 def test_a_model_is_not_evaluated_on_what_it_was_trained_on(

@@ -6,7 +6,6 @@ from scipy import stats
 
 from dppl.evaluation import intervals
 from dppl.kernel.queries.outcomes import SCORE_EDGES, TEMPERATURES
-from loops import loop
 
 Z = 1.6448536269514722
 
@@ -19,15 +18,15 @@ def wilson(h, n, z):
     return p, middle - half, middle + half
 
 
-@loop("h, n", [(80, 100), (3, 50), (0, 20), (19, 20), (1, 2)])
+@pytest.mark.parametrize(("h", "n"), [(80, 100), (3, 50), (0, 20), (19, 20), (1, 2)])
 def test_without_noise_a_ratio_has_the_interval_of_wilson(h, n):
     assert intervals.ratio(h, n - h, 0, 0, Z) == pytest.approx(
         wilson(h, n, Z), abs=1e-12
     )
 
 
-@loop(
-    "h, m, vh, vm",
+@pytest.mark.parametrize(
+    ("h", "m", "vh", "vm"),
     [(80, 40, 100.0, 100.0), (500, 20, 50.0, 200.0), (30, 300, 121.0, 121.0)],
 )
 def test_the_ends_of_a_ratio_solve_the_equation(h, m, vh, vm):
@@ -40,7 +39,9 @@ def test_the_ends_of_a_ratio_solve_the_equation(h, m, vh, vm):
             assert ((1 - a) * h - a * m) ** 2 == pytest.approx(square, rel=1e-9)
 
 
-@loop("h, m", [(12, 30), (30, 12), (10, 10), (-5, 3), (0, 0), (-7, -9), (16, 1000)])
+@pytest.mark.parametrize(
+    ("h", "m"), [(12, 30), (30, 12), (10, 10), (-5, 3), (0, 0), (-7, -9), (16, 1000)]
+)
 def test_an_end_is_0_or_1_exactly_where_noise_could_make_it_all(h, m):
     v = 100.0
     _, low, high = intervals.ratio(h, m, v, v, Z)
@@ -200,7 +201,7 @@ def covered_aurocs(n, mu, first, second, part=1.0):
 
 
 @pytest.mark.slow
-@loop("setting", SCORES)
+@pytest.mark.parametrize("setting", SCORES)
 def test_an_auroc_holds_wherever_the_scores_are(setting):
     assert covered_aurocs(*setting)[0] >= LEAST
 
@@ -238,7 +239,7 @@ ALL_WRONG = (400, 0.05, 0.0, (0.9, 1.0))
 
 
 @pytest.mark.slow
-@loop(
+@pytest.mark.parametrize(
     "setting",
     [
         ALL_RIGHT,

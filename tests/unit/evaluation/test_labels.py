@@ -33,7 +33,6 @@ from dppl.kernel.queries.outcomes import (
 from dppl.kernel.reading import MultiLabel
 from dppl.metrics import evaluate_several
 from laws.replay import spent, watched
-from loops import loop
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "evaluation.schema.json").read_text("utf-8")
@@ -101,7 +100,7 @@ def furthest(query, sizes):
     return largest
 
 
-@loop("sizes", [(1,), (2, 3, 50)])
+@pytest.mark.parametrize("sizes", [(1,), (2, 3, 50)])
 def test_no_record_and_no_person_moves_a_query_further_than_its_reach_and_the_worst_one_as_far(
     sizes,
 ):
@@ -149,8 +148,8 @@ def count_a_hit_twice(patch):
     patch.setattr(LabelOutcomes, "exact", twice)
 
 
-@loop(
-    "fault, sizes",
+@pytest.mark.parametrize(
+    ("fault", "sizes"),
     [(count_all_labels, (1,)), (count_each_record, (3,)), (count_a_hit_twice, (1,))],
 )
 def test_the_law_notices(fault, sizes, monkeypatch):
@@ -189,7 +188,7 @@ def test_what_counts_of_a_record_follows_from_it_alone():
     assert (np.add(*halves) == whole).all()
 
 
-@loop("persons", [False, True])
+@pytest.mark.parametrize("persons", [False, True])
 def test_with_the_same_noise_neighbours_have_the_same_evaluation_at_the_stated_cost(
     persons,
 ):
@@ -507,7 +506,7 @@ def covered(n_labels, k, n, mu, agreeing, *, of_noise=1.0):
 
 
 @pytest.mark.slow
-@loop(
+@pytest.mark.parametrize(
     "setting", [(6, 3, 500, 0.3, 0.0), (20, 5, 2000, 1.0, 1.0), (20, 5, 2000, 0.1, 0.5)]
 )
 def test_intervals_hold_as_often_as_they_say(setting):

@@ -22,7 +22,6 @@ from dppl.evaluation import predicting
 from dppl.evaluation.predicting import EXACT, FRESH, SEEN, predictor_of
 from dppl.statement.words import text
 from laws.replay import watched
-from loops import loop
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -192,7 +191,7 @@ HOSTILE = [
 ]
 
 
-@loop("make, X", HOSTILE)
+@pytest.mark.parametrize(("make", "X"), HOSTILE)
 def test_a_record_realises_no_more_than_is_claimed(make, X):
     assert realised(make(), X.copy()) <= BUDGET.mu**2
 
@@ -211,7 +210,7 @@ def in_a_block(model, ask, rows, miss):
     return found or predicting.Guesses(np.repeat(miss.predicted, n))
 
 
-@loop("make, X", HOSTILE)
+@pytest.mark.parametrize(("make", "X"), HOSTILE)
 def test_without_the_rules_it_realises_more(make, X, monkeypatch):
     monkeypatch.setattr(predicting, "_assumed_of", lambda *_: SEEN)
     monkeypatch.setattr(predicting, "_asked", ask_as_it_is)
@@ -258,8 +257,8 @@ class Locked(Says):
         return X[:, 0] > 0
 
 
-@loop(
-    "model, what",
+@pytest.mark.parametrize(
+    ("model", "what"),
     [
         (CountsGlobally(), "whatever it was asked before"),
         (CountsInItsClass(), "whatever it was asked before"),
@@ -306,7 +305,9 @@ def test_the_classifier_and_the_records_stay_as_they_are():
     assert (rows == ROWS).all()
 
 
-@loop("error", [SystemExit(3), GeneratorExit(), MemoryError(), RecursionError()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), GeneratorExit(), MemoryError(), RecursionError()]
+)
 def test_no_record_stops_a_run(error):
     class Stops(Says):
         def scores(self, X):

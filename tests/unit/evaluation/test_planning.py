@@ -14,7 +14,6 @@ from dppl.kernel.queries.base import ADD_REMOVE, STEPS
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.planning import plan_evaluation
 from dppl.planning.budget_plan import class_sizes
-from loops import loop
 
 NUMBERS = ("accuracy", "recall", "balanced_accuracy")
 # How far a plan may be off, as docs/planning.md says.
@@ -76,12 +75,12 @@ def is_near(plan, measured):
 
 
 @pytest.mark.slow
-@loop("setting", SETTINGS)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_widths_are_as_planned(setting):
     assert is_near(planned(*setting), half_widths(*setting))
 
 
-@loop("setting", [SETTINGS[2], SETTINGS[5]])
+@pytest.mark.parametrize("setting", [SETTINGS[2], SETTINGS[5]])
 def test_a_plan_without_noise_or_with_twice_as_much_would_be_noticed(setting):
     *given, mu, rate = setting
     measured = half_widths(*setting)
@@ -108,7 +107,9 @@ def test_a_plan_says_where_noise_hides_class_sizes():
         )
 
 
-@loop("n_classes, smallest", list(itertools.product((2, 10, 77), (4, 30, 60))))
+@pytest.mark.parametrize(
+    ("n_classes", "smallest"), list(itertools.product((2, 10, 77), (4, 30, 60)))
+)
 def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
     plans = [
         planned(n_classes, 5000, smallest, mu, 0.8) for mu in np.geomspace(0.01, 10, 15)
@@ -123,7 +124,7 @@ def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
 
 
 @pytest.mark.slow
-@loop("budget", [GaussianDP(0.3), ZCDP(0.05), ApproxDP(1, 1e-6)])
+@pytest.mark.parametrize("budget", [GaussianDP(0.3), ZCDP(0.05), ApproxDP(1, 1e-6)])
 def test_the_budget_for_a_width_is_the_least_that_reaches_it(budget):
     plan = plan_evaluation(budget, n_classes=10, n_test=5000, smallest=100)
     for name, width in (
@@ -148,8 +149,8 @@ def test_the_budget_for_a_width_is_the_least_that_reaches_it(budget):
     assert content["balanced_accuracy"] == plan.balanced_accuracy
 
 
-@loop(
-    "budget, changed, words",
+@pytest.mark.parametrize(
+    ("budget", "changed", "words"),
     [
         (GaussianDP(1), {"n_classes": 1}, "n_classes"),
         (GaussianDP(1), {"n_test": 9}, "n_test"),

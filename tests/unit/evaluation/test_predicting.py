@@ -34,7 +34,6 @@ from dppl.evaluation.predicting import (
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.lab import ProjectedPrototypes
 from laws.recipes import FIRST
-from loops import loop
 
 RNG = np.random.default_rng(0)
 CLASSES = ["a", "b", "c"]
@@ -91,7 +90,7 @@ MODELS = {
 
 
 @pytest.mark.slow
-@loop("name", MODELS)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_row_is_predicted_by_itself(name):
     made, how = MODELS[name]
     model = made()
@@ -104,7 +103,7 @@ def test_a_row_is_predicted_by_itself(name):
         assert whole.table == pytest.approx(model.predict_proba(rows), abs=1e-6)
 
 
-@loop("kind", FIRST[:3])
+@pytest.mark.parametrize("kind", FIRST[:3])
 def test_scores_of_our_methods_are_exact_integers_in_any_order(kind):
     rows, labels = kind.records(30)
     linear = Linear.of(kind.fit(rows, labels))

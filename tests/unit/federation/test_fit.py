@@ -29,7 +29,6 @@ from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
 from dppl.methods.model_file import describe
 from federated import CLASSES, DIM, NAMES, Together, parties, party, tables
-from loops import loop
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(
@@ -54,7 +53,7 @@ def made(kind, **options):
     return kind(BUDGET, CLASSES, unknown_labels="ignore", **options)
 
 
-@loop("kind, options", METHODS)
+@pytest.mark.parametrize(("kind", "options"), METHODS)
 def test_the_model_is_bit_for_bit_the_one_of_the_same_answers_in_one_process(
     kind, options, tmp_path
 ):

@@ -18,7 +18,6 @@ from dppl.errors import ParameterError
 from dppl.federation import Federation, InProcess, merge
 from dppl.io import EmbeddingTable
 from federated import CLASSES, parties, tables
-from loops import loop
 
 
 def released(kind, budget=2.0, **options):
@@ -47,7 +46,7 @@ def test_merged_sums_are_the_sums_that_institutions_answer_together(tmp_path):
     assert merged.guarantee_.parties == federated.guarantee_.parties
 
 
-@loop("kind", [MeanPrototypes, SoftmaxPrototypes])
+@pytest.mark.parametrize("kind", [MeanPrototypes, SoftmaxPrototypes])
 def test_a_merged_model_is_saved_verified_and_states_the_dearest(kind, tmp_path):
     models = released(kind)
     models["west"] = kind(GaussianDP(0.5), CLASSES).fit(*tables(n=300)["west"][:2])

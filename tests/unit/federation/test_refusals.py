@@ -20,7 +20,6 @@ from dppl.kernel.mechanisms import gaussian
 from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
 from federated import CLASSES, DIM, NAMES, Way, parties, party, tables
-from loops import loop
 
 BUDGET = GaussianDP(0.5)
 
@@ -215,8 +214,8 @@ def test_a_plan_of_very_many_measurements_is_refused(begun, monkeypatch):
     assert "more than 100 measurements" in said(one(told("propose", forged)))
 
 
-@loop(
-    "fact, lie",
+@pytest.mark.parametrize(
+    ("fact", "lie"),
     [
         ("at_most", 0),
         ("at_most", None),
@@ -595,7 +594,7 @@ def spoilt(bad, at=2, names=("south",)):
     return spoil
 
 
-@loop("bad, reason", BAD)
+@pytest.mark.parametrize(("bad", "reason"), BAD)
 def test_a_bad_answer_stops_the_fit_and_names_who_gave_it(bad, reason, tmp_path):
     with parties(tmp_path, NAMES[:2]) as opened:
         way = Way(opened, spoilt(bad))

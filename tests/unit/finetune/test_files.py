@@ -17,7 +17,6 @@ from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.network_file import read
-from loops import loop
 from overhearing import overheard
 from unit.finetune.conftest import Trainer
 
@@ -193,7 +192,7 @@ def without(*keys):
     return change
 
 
-@loop(
+@pytest.mark.parametrize(
     "change",
     [
         *(
@@ -259,7 +258,7 @@ def test_forged_descriptions_of_a_model_are_refused(net, model_file, change):
     model_file.write_bytes(original)
 
 
-@loop(
+@pytest.mark.parametrize(
     "tensors",
     [
         lambda found: {},
@@ -351,8 +350,8 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
     assert not heard
 
 
-@loop(
-    "change, tensors",
+@pytest.mark.parametrize(
+    ("change", "tensors"),
     [
         *((without(name), None) for name in ("identity", "begun")),
         (put("identity", value="0" * 64), None),

@@ -10,7 +10,6 @@ from dppl.errors import MissingExtra, ParameterError
 from dppl.finetune import select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients
 from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
-from loops import loop
 from unit.finetune.conftest import Trainer
 
 BLOCK = 8
@@ -101,8 +100,8 @@ LAYERS = [
 ]
 
 
-@loop("number", range(len(LAYERS)))
-@loop("share", [None, 0.4])
+@pytest.mark.parametrize("number", range(len(LAYERS)))
+@pytest.mark.parametrize("share", [None, 0.4])
 def test_whatever_the_layer_and_however_many_of_its_weights(torch, number, share):
     nn = torch.nn
     generator = np.random.default_rng(number)

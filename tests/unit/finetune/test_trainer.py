@@ -26,7 +26,6 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Mechanism, PublicInput, Term
 from dppl.testing import recorded, replayed
-from loops import loop
 from overhearing import overheard
 from unit.finetune.conftest import Trainer
 
@@ -59,7 +58,7 @@ def trained(module, selection):
     return np.concatenate(masks)
 
 
-@loop("train", [("head",), ("head", "norm"), ("conv",), ALL])
+@pytest.mark.parametrize("train", [("head",), ("head", "norm"), ("conv",), ALL])
 def test_what_is_not_trained_keeps_its_bits(net, images, train):
     before = flat(net)
     run = make(net, GaussianDP(1.0), train=train).fit(*images)
@@ -103,7 +102,7 @@ def reference(
     return flat(module)
 
 
-@loop("clip", [0.4, 100.0])
+@pytest.mark.parametrize("clip", [0.4, 100.0])
 def test_without_noise_it_is_the_optimiser_of_torch(torch, net, images, clip):
     options = {"steps": 4, "batch_size": 30.0, "clip": clip, "momentum": 0.9}
     run = make(net, **options, learning_rate=0.5, warmup_steps=2).fit(*images)
@@ -142,7 +141,7 @@ def test_records_with_negative_positions_are_left_out_and_none_is_fine(net, imag
 # The promise.
 
 
-@loop("block", [3, 16, 64])
+@pytest.mark.parametrize("block", [3, 16, 64])
 def test_noise_is_drawn_once_a_step_whatever_the_block(net, images, block):
     with overheard() as heard:
         run = make(net, GaussianDP(1.0), block=block).fit(*images)

@@ -12,7 +12,6 @@ from dppl.io import open_source
 from dppl.io.kept import Kept, kept_in, remove_older, state_place
 from dppl.training import embed
 from dppl.training.embedding import embed_windows
-from loops import loop
 
 from .conftest import TinyFingerprint, TinyTexts, outcome
 
@@ -186,7 +185,7 @@ def test_a_file_in_use_or_behind_a_link_is_left_alone(tmp_path):
         assert kept is None
 
 
-@loop("room", [0, 40, 200, 10**6])
+@pytest.mark.parametrize("room", [0, 40, 200, 10**6])
 def test_a_full_disk_ends_no_work(room, lines, tmp_path):
     class Disk(io.FileIO):
         left = room

@@ -10,7 +10,6 @@ from PIL import Image
 from dppl.io.records.decoding import decode, upright_rgb
 from dppl.io.records.record import BadRecord
 from dppl.training.items import Items
-from loops import loop
 
 G = np.arange(256, dtype=np.uint8).reshape(16, 16)
 WIDE = G.astype(np.uint16) * 257
@@ -79,7 +78,7 @@ GRAY = {
 }
 
 
-@loop("kind", GRAY)
+@pytest.mark.parametrize("kind", GRAY)
 def test_gray_levels_are_those_of_the_image_of_8_bits(kind):
     found = np.asarray(decode(GRAY[kind], "image"))
     assert np.array_equal(found, np.stack([G] * 3, axis=-1))
@@ -106,7 +105,7 @@ UNKNOWN = {
 }
 
 
-@loop("kind", UNKNOWN)
+@pytest.mark.parametrize("kind", UNKNOWN)
 def test_numbers_on_an_unknown_scale_are_a_skip_with_a_reason(kind):
     content, reason = UNKNOWN[kind]
     with pytest.raises(BadRecord) as error:
@@ -123,14 +122,14 @@ def test_one_pixel_does_not_scale_the_others():
     )
 
 
-@loop("mode", ["RGB", "RGBA", "RGBX", "RGBa", "CMYK"])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "RGBX", "RGBa", "CMYK"])
 def test_colours_are_those_of_8_bits(mode):
     first = "RGBA" if mode == "RGBa" else mode
     image = Image.fromarray(COLOURS).convert(first).convert(mode)
     assert np.array_equal(np.asarray(upright_rgb(image)), COLOURS)
 
 
-@loop("mode", ["YCbCr", "HSV"])
+@pytest.mark.parametrize("mode", ["YCbCr", "HSV"])
 def test_colours_of_other_spaces_are_close(mode):
     found = np.asarray(upright_rgb(Image.fromarray(COLOURS).convert(mode))).astype(int)
     assert 0 < np.abs(found - COLOURS).mean() < 4

@@ -19,7 +19,6 @@ from dppl.io.records.urls import shown_as
 from dppl.io.tables import places as tables_places
 from dppl.io.tables.places import natural, open_place
 from dppl.kernel.lattice import Lattice
-from loops import loop
 from stores import running_store
 
 SECRET = "topsecret"
@@ -116,7 +115,7 @@ WHERE = ["here", "memory", "s3"]
 
 
 @pytest.mark.slow
-@loop("where", WHERE)
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, places):
     table = read_table(places(layout(folder), where), ids="url")
@@ -321,7 +320,9 @@ def with_lengths(path, *lengths, **options):
     )
 
 
-@loop("lengths", [(5, 5, 5), (7, 7, 7), (None, 5), (6, None, 5), (6, 6, 1)])
+@pytest.mark.parametrize(
+    "lengths", [(5, 5, 5), (7, 7, 7), (None, 5), (6, None, 5), (6, 6, 1)]
+)
 def test_lists_of_another_length_are_refused(lengths, tmp_path):
     """Wherever they are, before a row is read: a fit that has charged its ledger must not stop over one record."""
     with_lengths(tmp_path / "s_0.parquet", 6, 6, None)
@@ -333,7 +334,7 @@ def test_lists_of_another_length_are_refused(lengths, tmp_path):
             read(tmp_path)
 
 
-@loop("width", [1, 2, 6])
+@pytest.mark.parametrize("width", [1, 2, 6])
 def test_lists_of_one_length_pass_whatever_is_null(width, tmp_path):
     with_lengths(
         tmp_path / "s_0.parquet", None, width, None, width, None, row_group_size=1
@@ -378,8 +379,10 @@ def test_a_shard_that_the_manifest_lists_must_be_there(folder):
         read_table(folder)
 
 
-@loop("rows", [ROWS[:3], np.zeros((4, 7), np.float16), ROWS[:4].astype(np.float32)])
-@loop("suffix", ["npy", "npz"])
+@pytest.mark.parametrize(
+    "rows", [ROWS[:3], np.zeros((4, 7), np.float16), ROWS[:4].astype(np.float32)]
+)
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_a_file_that_changes_later_is_noticed(rows, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     save = np.save if suffix == "npy" else np.savez

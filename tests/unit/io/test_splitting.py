@@ -15,7 +15,6 @@ from scipy.stats import norm
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import held_out, read_table, split_file
-from loops import loop
 
 PERSONS = np.repeat([f"p{number}" for number in range(60)], np.arange(60) % 4 + 1)
 TEXTS = [
@@ -272,7 +271,7 @@ DAMAGED = [
 ]
 
 
-@loop("damage", DAMAGED)
+@pytest.mark.parametrize("damage", DAMAGED)
 def test_rows_are_copied_as_they_are(damage, tmp_path):
     """Byte by byte, blank ones excepted, whatever one of them holds; others stay where they are."""
     head = "\ufefftext,who,label\r\n"
@@ -322,7 +321,7 @@ def test_lines_of_json_are_copied_as_they_are(tmp_path):
     assert any('{"who": 1}' in part and '{"who": 1.0}' in part for part in parts)
 
 
-@loop("encoding", ["cp1252", "utf-16", None])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", None])
 def test_the_encoding_stays(encoding, tmp_path):
     text = "text,Straße\nÄ,1\nÖ,2\nÜ,3\n"
     (tmp_path / "a.csv").write_bytes(text.encode(encoding or "utf-8"))

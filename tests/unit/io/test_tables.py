@@ -22,7 +22,6 @@ from dppl.io.records.labels import as_labels
 from dppl.io.tables.fragments import _parquet_rows
 from dppl.kernel.reading import class_codes
 from dppl.lab import long_tailed
-from loops import loop
 
 SECRET = "topsecret"  # stands for private data: no message may show it
 N = 1237  # so does the number of rows
@@ -584,9 +583,9 @@ def labels_of_text(folder, suffix, contents):
 
 
 @pytest.mark.slow
-@loop("place", [0, 2, 5])
-@loop("odd", ODD)
-@loop("usual", USUAL)
+@pytest.mark.parametrize("place", [0, 2, 5])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("usual", USUAL)
 @pytest.mark.parametrize("suffix", [".txt", ".parquet"])
 def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place):
     contents = [text.encode() for text in USUAL[usual]]
@@ -609,12 +608,12 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
 
 
 @pytest.mark.slow
-@loop("place", [0, 2, 5])
-@loop(
+@pytest.mark.parametrize("place", [0, 2, 5])
+@pytest.mark.parametrize(
     "odd",
     ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"],
 )
-@loop("usual", USUAL)
+@pytest.mark.parametrize("usual", USUAL)
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_an_odd_string_of_numpy_changes_no_other_label(
     tmp_path, suffix, usual, odd, place
@@ -640,7 +639,7 @@ def test_an_odd_string_of_numpy_changes_no_other_label(
     assert codes[place] == -1
 
 
-@loop("place", [0, 2, 4])
+@pytest.mark.parametrize("place", [0, 2, 4])
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(
     ("type_", "odd"),

@@ -15,7 +15,6 @@ import pytest
 from dppl import ApproxDP, GaussianDP, Ledger, MeanPrototypes
 from dppl.errors import InputError, UnknownLabelError
 from dppl.kernel import persons
-from loops import loop
 
 PAGE = Path(__file__).parents[3] / "docs" / "persons.md"
 # What a list of these ids is, and the number of its persons; 0 where each is refused.
@@ -54,7 +53,7 @@ def examples(text):
     return [eval(one, NAMES) for one in re.findall("`([^`]+)`", text)]
 
 
-@loop("row", range(len(TABLE)))
+@pytest.mark.parametrize("row", range(len(TABLE)))
 def test_ids_are_as_many_persons_as_the_page_says(row):
     text, n = TABLE[row]
     ids = examples(text)
@@ -103,7 +102,7 @@ SAME = {
 }
 
 
-@loop("name", SAME)
+@pytest.mark.parametrize("name", SAME)
 def test_columns_of_other_types_hold_the_same_persons(name):
     ids = persons.checked_ids(SAME[name](), np.empty((3, 1)))
     assert [persons.id_bytes(one) for one in ids.tolist()] == [
@@ -148,7 +147,7 @@ REFUSED = {
 }
 
 
-@loop("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED)
 def test_a_type_that_holds_no_ids_is_refused_by_its_name(name, tmp_path):
     """While nothing is charged, and whatever the values are: one bit less about them."""
     ids = REFUSED[name]()
@@ -201,7 +200,7 @@ def test_labels_and_classes_may_be_strings_of_numpy():
     )
 
 
-@loop("ids", [["u", None], ["u", ""], [1, float("nan")], [1, 1.0]])
+@pytest.mark.parametrize("ids", [["u", None], ["u", ""], [1, float("nan")], [1, 1.0]])
 def test_a_strict_fit_wants_ids_of_all_records(ids, tmp_path):
     ledger = Ledger(
         tmp_path / f"{len(list(tmp_path.iterdir()))}.db",

@@ -21,7 +21,6 @@ from dppl.kernel.queries.base import (
 )
 from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import HeldRecords, private_data
-from loops import loop
 
 CLASSES = np.array(["c", "a", "b", "d"])
 MATRIX = np.array([[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
@@ -31,8 +30,8 @@ LISTS = [["b", "a"], [], ["a", "b", "c", "d", "a"], ["c"]]
 # Labels
 
 
-@loop(
-    "y, separator",
+@pytest.mark.parametrize(
+    ("y", "separator"),
     [
         (MATRIX, None),
         (MATRIX.astype(bool), None),
@@ -320,8 +319,8 @@ def unshared(patch):
     patch.setattr(joint.Persons, "clipped", lambda self, steps, *_: steps)
 
 
-@loop(
-    "fault, name, check",
+@pytest.mark.parametrize(
+    ("fault", "name", "check"),
     [
         (all_labels, "counts", check_reach),
         *(
@@ -338,7 +337,7 @@ def test_a_query_that_moves_further_is_noticed(fault, name, check, monkeypatch):
         check(name)
 
 
-@loop("name", ASKS)
+@pytest.mark.parametrize("name", ASKS)
 def test_the_bits_follow_neither_from_order_nor_from_blocks_nor_from_parts(name):
     query, asked = ASKS[name]
     X = RNG.normal(size=(40, DIM))

@@ -22,7 +22,6 @@ from dppl.kernel.queries.outcomes import (
     ScoreHistogram,
     Totals,
 )
-from loops import loop
 
 CLASSES = np.array(["a", "b", "c"])
 BANDS = {"bands": np.array([0, 0, 1]), "weights": np.array([0.3, 1.0, 9.0])}
@@ -103,7 +102,7 @@ def largest_move(name, sizes=(1,)):
     return largest
 
 
-@loop("name", QUERIES)
+@pytest.mark.parametrize("name", QUERIES)
 def test_no_person_moves_a_query_further_than_one_record_and_the_worst_one_as_far(name):
     query, _, share = QUERIES[name]
     assert query.squared_norm == STEPS**2
@@ -134,7 +133,7 @@ def test_the_records_of_a_person_weigh_one_record_together():
     )
 
 
-@loop("name", QUERIES)
+@pytest.mark.parametrize("name", QUERIES)
 def test_no_order_of_the_records_of_persons_shows(name):
     query, asked, _ = QUERIES[name]
     rng = np.random.default_rng(4)
@@ -209,14 +208,14 @@ FAULTS = [
 ]
 
 
-@loop("fault, name, sizes", FAULTS)
+@pytest.mark.parametrize(("fault", "name", "sizes"), FAULTS)
 def test_the_law_notices(fault, name, sizes, monkeypatch):
     assert largest_move(name, sizes) <= STEPS**2
     fault(monkeypatch)
     assert largest_move(name, sizes) > STEPS**2
 
 
-@loop("name", QUERIES)
+@pytest.mark.parametrize("name", QUERIES)
 def test_parts_add_up_in_any_order(name):
     query, asked, _ = QUERIES[name]
     two = name == "histogram"

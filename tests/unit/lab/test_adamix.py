@@ -17,7 +17,6 @@ from dppl.methods import LinearProbe
 from dppl.methods.linear import ExampleClassifier
 from laws.recipes import BY_NAME
 from laws.replay import replay
-from loops import loop
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -107,7 +106,10 @@ def reference(X, onehot, examples, weight, options, steps):
     return coef
 
 
-@loop("quantile, n_components, weight", [(0.9, 2, 3.0), (0.2, 1, 0.0), (1.0, 9, 40.0)])
+@pytest.mark.parametrize(
+    ("quantile", "n_components", "weight"),
+    [(0.9, 2, 3.0), (0.2, 1, 0.0), (1.0, 9, 40.0)],
+)
 def test_without_noise_it_is_the_stated_algorithm(quantile, n_components, weight):
     """Rows on the lattice, so that only the grid of residuals and of weights rounds."""
     X, y = problem()
@@ -392,8 +394,9 @@ WRONG = {
 }
 
 
-@loop(
-    "name, value", [(name, value) for name, values in WRONG.items() for value in values]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in WRONG.items() for value in values],
 )
 def test_parameters_are_checked(name, value):
     with pytest.raises(ParameterError, match=name):

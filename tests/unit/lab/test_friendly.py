@@ -15,7 +15,6 @@ from dppl.kernel.mechanisms import RoundedGaussian, randomness
 from dppl.kernel.privacy.tradeoff import gaussian_mu_within
 from dppl.lab import FriendlyCoreMeans, friendly
 from dppl.lab.friendly import FriendlyCore, friends, tail
-from loops import loop
 
 DIM = 8
 LATTICE = Lattice(DIM)
@@ -33,7 +32,7 @@ def cluster(n, seed=0, spread=0.05):
 OUTLIER = LATTICE.transform(-EAST[None])
 
 
-@loop("dim", [3, 2000])
+@pytest.mark.parametrize("dim", [3, 2000])
 def test_friends_are_counted_exactly_up_to_the_radius_itself(dim):
     rng = np.random.default_rng(1)
     rows = Lattice(dim).transform(rng.normal(size=(30, dim)))
@@ -48,8 +47,8 @@ def test_friends_are_counted_exactly_up_to_the_radius_itself(dim):
         assert friends(rows, squared).tolist() == expected
 
 
-@loop("noise_std", [0.3, 7.0, 400.0])
-@loop("p", [0.6, 0.1, 1e-6, 1e-15])
+@pytest.mark.parametrize("noise_std", [0.3, 7.0, 400.0])
+@pytest.mark.parametrize("p", [0.6, 0.1, 1e-6, 1e-15])
 def test_noise_exceeds_a_tail_as_rarely_as_it_says_and_not_much_less(noise_std, p):
     above = tail(noise_std, p)
     assert norm.sf((above + 0.5) / noise_std) <= p
@@ -120,7 +119,7 @@ CASES = [
 ]
 
 
-@loop("rows", CASES)
+@pytest.mark.parametrize("rows", CASES)
 def test_a_record_moves_each_step_by_its_sensitivity_and_failures_are_rare(rows):
     failed = sum(compare(rows, ApproxDP(4.0, 0.04), seed) for seed in range(100))
     # 3/4 of delta; more than the 1 - 1e-9 quantile would be noticed.
@@ -150,7 +149,7 @@ def forget_the_margin(patch):
     patch.setattr(friendly, "tail", lambda std, p: whole(std, p) if p > 1e-3 else -1000)
 
 
-@loop("fault", [keep_all, forget_the_margin])
+@pytest.mark.parametrize("fault", [keep_all, forget_the_margin])
 def test_a_filter_that_keeps_outliers_is_noticed(fault, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
@@ -192,7 +191,7 @@ def test_outliers_leave_the_mean_alone():
     assert not model.prototypes_[1].any()  # of no records there is no mean
 
 
-@loop("budget", [GaussianDP(1.0), GaussianDP(0.3)])
+@pytest.mark.parametrize("budget", [GaussianDP(1.0), GaussianDP(0.3)])
 def test_budgets_without_a_delta_are_refused(budget):
     with pytest.raises(BudgetError, match="use ApproxDP"):
         FriendlyCoreMeans(budget, ["a"]).plan(DIM)

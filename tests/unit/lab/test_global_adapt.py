@@ -9,7 +9,6 @@ from dppl.io import load_sample
 from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 from dppl.lab import GlobalAdapt
 from dppl.methods import LinearProbe
-from loops import loop
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -151,8 +150,9 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_counts():
 WRONG = {"upper_bound": (2.0, -1.0), "threshold": (math.nan,), "steps": (1.5,)}
 
 
-@loop(
-    "name, value", [(name, value) for name, values in WRONG.items() for value in values]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in WRONG.items() for value in values],
 )
 def test_parameters_are_checked(name, value):
     with pytest.raises(ParameterError, match=name):

@@ -12,7 +12,6 @@ from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
 from dppl.lab import LeastSquares
 from dppl.lab.moments import noise_radius, solve_ridge
-from loops import loop
 
 CLASSES = list("abcd")
 NO_NOISE = ZCDP(1e14)
@@ -125,8 +124,8 @@ def test_the_noise_radius_is_about_the_largest_eigenvalue_of_the_noise():
     )
 
 
-@loop("class_grams", [False, True])
-@loop("budget", [GaussianDP(0.8), ZCDP(0.3), ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize("class_grams", [False, True])
+@pytest.mark.parametrize("budget", [GaussianDP(0.8), ZCDP(0.3), ApproxDP(1.0, 1e-6)])
 def test_the_statement_lists_every_release_within_the_budget(data, class_grams, budget):
     X, y = data
     model = LeastSquares(budget, CLASSES, class_grams=class_grams, random_state=0).fit(
@@ -145,7 +144,7 @@ def test_the_statement_lists_every_release_within_the_budget(data, class_grams, 
     )
 
 
-@loop("options", [{"ridge": 0.0}, {"alpha": -1.0}])
+@pytest.mark.parametrize("options", [{"ridge": 0.0}, {"alpha": -1.0}])
 def test_parameters_are_checked(data, options):
     with pytest.raises(ParameterError, match="must be"):
         LeastSquares(ZCDP(1.0), CLASSES, **options).fit(*data)

@@ -7,7 +7,6 @@ from dppl.errors import ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice
 from dppl.lab import Newton
-from loops import loop
 
 CLASSES = list("abcd")
 NO_NOISE = ZCDP(4e15)
@@ -75,7 +74,7 @@ def test_without_noise_it_finds_the_optimum_where_the_gradient_vanishes(data):
 
 
 @pytest.mark.slow
-@loop("rho, steps", [(0.5, 3), (50.0, 8), (1e8, 1), (1e8, 8)])
+@pytest.mark.parametrize(("rho", "steps"), [(0.5, 3), (50.0, 8), (1e8, 1), (1e8, 8)])
 def test_the_default_damping_keeps_steps_in_bounds(rho, steps):
     """Seeded; without the floor of the ridge, the largest budgets end at an accuracy below one half."""
     sample = load_sample()

@@ -10,7 +10,6 @@ from scipy.stats import norm
 from dppl.errors import ParameterError
 from dppl.kernel.mechanisms import randomness
 from dppl.lab import SharedNoise
-from loops import loop
 
 REACH = 400
 AT = np.arange(-REACH, REACH + 1)
@@ -37,7 +36,7 @@ def law_of_one(std, n):
     return np.diff(norm.cdf(edges / (std * math.sqrt(n))), axis=0) @ mass
 
 
-@loop("n", [2, 3, 4])
+@pytest.mark.parametrize("n", [2, 3, 4])
 def test_the_distance_is_below_the_bound_and_not_far_below(n):
     """At a share of 1 the bound is 1e-2 and less, so that floats see the distance."""
     noise = SharedNoise(math.sqrt(n), n)

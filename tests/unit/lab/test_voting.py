@@ -12,7 +12,6 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.records import HeldRecords
 from dppl.lab import PrivateNeighbours, TeacherEnsemble, votes
 from dppl.lab.votes import NeighbourVotes, TeacherVotes
-from loops import loop
 
 DIM = 4
 CLASSES = 3
@@ -89,7 +88,7 @@ QUERIES = [
 ]
 
 
-@loop("query", QUERIES)
+@pytest.mark.parametrize("query", QUERIES)
 def test_a_record_moves_no_more_than_the_query_says(query):
     assert 0 < moved(query) <= query.squared_norm
 
@@ -126,13 +125,15 @@ def test_whole_classes_of_neighbours_are_noticed(monkeypatch):
     assert moved(QUERIES[3]) > QUERIES[3].squared_norm
 
 
-@loop("wrong", [PUBLIC[:2], PUBLIC[:1].astype(float), PUBLIC[:1, :3]])
+@pytest.mark.parametrize(
+    "wrong", [PUBLIC[:2], PUBLIC[:1].astype(float), PUBLIC[:1, :3]]
+)
 def test_other_public_rows_than_declared_are_refused(wrong):
     with pytest.raises(MeasurementError, match="public must be int8 of the shape"):
         NeighbourVotes(LATTICE, CLASSES, 1).checked(public=wrong)
 
 
-@loop("kind", [TeacherEnsemble, PrivateNeighbours])
+@pytest.mark.parametrize("kind", [TeacherEnsemble, PrivateNeighbours])
 def test_a_student_learns_the_sample_and_states_all_of_its_noise(kind):
     sample = load_sample()
     sizes = {"n_teachers": 20} if kind is TeacherEnsemble else {"n_neighbours": 20}
@@ -174,7 +175,7 @@ def test_samples_need_less_noise_than_all_records():
     assert noise[1] < 0.6 * noise[0]
 
 
-@loop("kind", [TeacherEnsemble, PrivateNeighbours])
+@pytest.mark.parametrize("kind", [TeacherEnsemble, PrivateNeighbours])
 def test_votes_need_public_rows(kind):
     with pytest.raises(InputError, match="give public=PublicData"):
         kind(GaussianDP(1.0), ["a"]).plan(DIM)

@@ -15,7 +15,6 @@ from dppl.continual import ContinualEnsemble
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.methods import LinearProbe, MultiLabelPrototypes
-from loops import loop
 
 SAMPLE = load_sample()
 KNOWN = SAMPLE.y < 6
@@ -42,7 +41,7 @@ def models():
     }
 
 
-@loop("name", METHODS)
+@pytest.mark.parametrize("name", METHODS)
 def test_labels_are_none_exactly_below_what_is_required(name, models, tmp_path):
     model = models[name]
     X = SAMPLE.X_test
@@ -72,7 +71,7 @@ def test_labels_are_none_exactly_below_what_is_required(name, models, tmp_path):
     )
 
 
-@loop("name", METHODS)
+@pytest.mark.parametrize("name", METHODS)
 def test_rows_of_other_classes_are_further_away(name, models):
     near = models[name].similarity(SAMPLE.X_test)
     known = SAMPLE.y_test < 6

@@ -8,7 +8,6 @@ from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassi
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.errors import InputError
 from dppl.io import load_sample
-from loops import loop
 
 N_CLASSES = 12
 ENSEMBLES = {
@@ -34,7 +33,7 @@ def model_of(kind):
 
 
 @pytest.mark.filterwarnings("ignore::dppl.errors.WeakBudgetWarning")
-@loop("name", ENCODING)
+@pytest.mark.parametrize("name", ENCODING)
 def test_codes_are_no_names_of_classes(name):
     X, y = records()
     with pytest.raises(InputError, match=r"y must hold texts.* need integer classes"):

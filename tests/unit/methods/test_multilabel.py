@@ -20,7 +20,6 @@ from dppl.kernel import Measurement
 from dppl.kernel.queries import ClassCounts, ClassSums, LabelCounts, LabelGradients
 from dppl.methods import multilabel
 from dppl.testing import check_private
-from loops import loop
 
 CLASSES = ["rare", "many", "some", "never"]
 RATES = [0.04, 0.6, 0.2, 0.0]
@@ -164,8 +163,8 @@ class Sampled(MultiLabelPrototypes):
         return LabelGradients(setting.lattice, setting.n_classes)
 
 
-@loop(
-    "model, given, what",
+@pytest.mark.parametrize(
+    ("model", "given", "what"),
     [
         (OneLabel(GaussianDP(1.0), CLASSES), {}, "for methods of several labels"),
         (Several(GaussianDP(1.0), CLASSES), {}, "must be of"),

@@ -27,7 +27,6 @@ from dppl.methods import softmax as module
 from dppl.methods.linear import Ascent, ClassSizes, Frame, axis_filter
 from laws.recipes import BY_NAME
 from laws.replay import replay, watched
-from loops import loop
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -827,8 +826,8 @@ def test_extremes_of_pools_and_budgets(pool, budget):
 
 
 @pytest.mark.slow
-@loop(
-    "kind, budget",
+@pytest.mark.parametrize(
+    ("kind", "budget"),
     [
         *(
             (kind, ZCDP(0.5))
@@ -843,7 +842,7 @@ def test_extremes_of_pools_and_budgets(pool, budget):
         *(("usual", ZCDP(rho)) for rho in (1e-9, 0.5, 1e6)),
     ],
 )
-@loop("n_classes", [1, 2, 300])
+@pytest.mark.parametrize("n_classes", [1, 2, 300])
 def test_extremes_of_records_and_classes(budget, n_classes, kind):
     X = RNG.normal(size=(100, 8))
     y = np.arange(100) % n_classes

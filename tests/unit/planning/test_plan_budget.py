@@ -9,9 +9,10 @@ import pytest
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
 from dppl.errors import BudgetError, ParameterError
+from dppl.finetune import is_worth_training
 from dppl.io import load_sample
 from dppl.methods.registry import BY_METHOD
-from dppl.planning import is_worth_training, recall_model
+from dppl.planning import recall_model
 from dppl.planning.budget_plan import FEATURES, class_sizes
 
 USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}

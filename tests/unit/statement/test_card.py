@@ -13,7 +13,6 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.methods.model_file import describe
 from dppl.statement import model_card, words
-from loops import loop
 from unit.statement.contents import described, evaluated, fitted, privately_evaluated
 
 
@@ -161,7 +160,7 @@ def test_texts_of_a_foreign_file_stay_in_their_cells(description):
     assert "a\\|b" in card
 
 
-@loop(
+@pytest.mark.parametrize(
     "text",
     ["![x](https://example.org/x.png)", r"\![x](https://example.org)", r"\\[x][y]"],
 )

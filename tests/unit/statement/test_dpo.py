@@ -14,7 +14,6 @@ from dppl.errors import ParameterError
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.statement import Report, make_report
 from dppl.statement.words import text
-from loops import loop
 from unit.statement.contents import NAMES, everything, fitted
 
 RNG = np.random.default_rng(0)
@@ -128,7 +127,7 @@ def test_the_figures_are_those_of_the_guarantee():
     )
 
 
-@loop(
+@pytest.mark.parametrize(
     "text", ["<script>alert(1)</script>", "{{ 7 * 7 }}", "a\x1b[31mb", '**bold** & "q"']
 )
 def test_foreign_text_is_text(text):
@@ -169,7 +168,7 @@ def test_a_translation_is_a_copy_of_the_template(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="there is no Chromium")
-@loop("which", ["of persons", "of several labels"])
+@pytest.mark.parametrize("which", ["of persons", "of several labels"])
 def test_the_page_prints_on_one_sheet(which, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     page = folder / "page.html"

@@ -23,7 +23,6 @@ from dppl.statement import Report, make_report, model_card, words
 from dppl.statement.data import content, describe, evaluation_of
 from dppl.statement.pictures import gallery_of
 from dppl.statement.rendering import at_most, view
-from loops import loop
 from unit.statement.contents import (
     NAMES,
     account,
@@ -101,7 +100,7 @@ def test_a_report_with_everything_is_valid():
     VALIDATOR.validate(everything(NAMES).dict())
 
 
-@loop(
+@pytest.mark.parametrize(
     "damage",
     [
         lambda d: d.update(format=1),
@@ -456,7 +455,7 @@ def test_an_evaluation_of_another_model_is_refused():
         model.report(results=lacking)
 
 
-@loop(
+@pytest.mark.parametrize(
     "damage",
     [
         {"n": "9"},
@@ -486,8 +485,8 @@ def test_a_class_without_records_has_no_accuracy():
     )
 
 
-@loop(
-    "text, message",
+@pytest.mark.parametrize(
+    ("text", "message"),
     [
         ('{"accuracy": 1}', "lacks a field"),
         ("[1, 2]", "--out FILE` writes one"),
@@ -609,8 +608,8 @@ def worst(n_classes, letter):
 
 
 @pytest.mark.slow
-@loop(
-    "n_classes, letter",
+@pytest.mark.parametrize(
+    ("n_classes", "letter"),
     [(10, "𝔊"), (1000, "𝔊"), (1000, "_"), (1000, '"'), (10_000, "𝔊")],
 )
 def test_a_page_stays_small_whatever_the_classes_are_called(n_classes, letter):

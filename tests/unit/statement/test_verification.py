@@ -26,7 +26,6 @@ from dppl.kernel.queries import ClassSums
 from dppl.methods.registry import BY_NAME
 from laws.recipes import CHARGED, KINDS, SHARED
 from laws.streams import learn, stream
-from loops import loop
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))
@@ -277,7 +276,7 @@ def test_a_damaged_file_is_an_error(tmp_path):
         verify(tmp_path / "nowhere")
 
 
-@loop(
+@pytest.mark.parametrize(
     "kind", [one for one in SHARED if one in CHARGED and one.adjacency == "add-remove"]
 )
 def test_the_charge_of_a_ledger_names_the_file_and_its_cost(kind, tmp_path_factory):

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from dppl.errors import InputError
 from dppl.kernel.lattice import Lattice, iter_blocks, kernels, take_rows
 from dppl.kernel.lattice.kernels import SimilarityClip, class_sums, utilities
-from loops import loop
 
 
 class Table:
@@ -65,7 +64,7 @@ def test_utilities_equal_integer_arithmetic(data):
         assert (expected.max(axis=1) <= np.array(sizes) * clip.sensitivity).all()
 
 
-@loop("rows", [1, 7, 64, 5000])
+@pytest.mark.parametrize("rows", [1, 7, 64, 5000])
 def test_the_block_size_does_not_show(rows, monkeypatch):
     rng = np.random.default_rng(0)
     lattice = Lattice(48)

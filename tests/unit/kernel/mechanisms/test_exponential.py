@@ -22,7 +22,6 @@ from dppl.kernel.mechanisms.randomness import (
     SystemRandomness,
 )
 from dppl.kernel.privacy.tradeoff import gaussian_power, selection_power
-from loops import loop
 
 # Each statistical test here raises a false alarm with at most this probability.
 ALARM = 1e-6
@@ -411,8 +410,10 @@ CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
 
 
 @pytest.mark.slow
-@loop("sensitivity, cuts", [(2, CUTS[2]), *((9, cuts) for cuts in CUTS)])
-@loop("size, utilities", EXACT_CASES)
+@pytest.mark.parametrize(
+    ("sensitivity", "cuts"), [(2, CUTS[2]), *((9, cuts) for cuts in CUTS)]
+)
+@pytest.mark.parametrize(("size", "utilities"), EXACT_CASES)
 def test_the_law_is_exact_by_enumeration_of_all_draws(
     tiny, size, utilities, cuts, sensitivity
 ):

@@ -18,7 +18,6 @@ from dppl.kernel.privacy.accounting import (
     sampled_gaussian_pairs,
 )
 from dppl.kernel.privacy.tradeoff import gaussian_mu_within
-from loops import loop
 
 
 def on_a_grid(step, multiplier, rate, steps):
@@ -28,8 +27,8 @@ def on_a_grid(step, multiplier, rate, steps):
     return account.compose(SelfComposedDpEvent(one, steps))
 
 
-@loop(
-    "multiplier, rate, steps, delta",
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "steps", "delta"),
     [
         (0.41379, 1e-4, 100, 1e-5),
         (0.586, 0.01, 1000, 1e-5),
@@ -65,8 +64,8 @@ def test_no_numbers_ask_for_a_large_grid():
             assert 1e-7 <= step < 1000
 
 
-@loop(
-    "multiplier, rate, steps, mu",
+@pytest.mark.parametrize(
+    ("multiplier", "rate", "steps", "mu"),
     [(0.1, 0.1, 40, 0.0), (1e9, 2**-32, 10**6, 0.0), (0.1, 1e-6, 10**6, 1e-2)],
 )
 def test_forged_numbers_end_in_a_number_or_a_refusal(multiplier, rate, steps, mu):
@@ -76,8 +75,8 @@ def test_forged_numbers_end_in_a_number_or_a_refusal(multiplier, rate, steps, mu
     assert all(0 <= delta <= 1 for _, delta in pairs)
 
 
-@loop(
-    "multiplier, steps, mu, words",
+@pytest.mark.parametrize(
+    ("multiplier", "steps", "mu", "words"),
     [
         (0.01, 40, 0.0, "mu = 100 is too much"),
         (1e-6, 40, 0.0, "too much"),

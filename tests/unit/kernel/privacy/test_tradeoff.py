@@ -26,7 +26,6 @@ from dppl.kernel.privacy.tradeoff import (
     selection_power,
     selection_range_within,
 )
-from loops import loop
 
 MUS = [1e-4, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0]
 DELTAS = [1e-3, 1e-5, 1e-6, 1e-8, 1e-12]
@@ -57,8 +56,8 @@ def quantile(p):
     return mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1)
 
 
-@loop("mu", MUS)
-@loop("delta", DELTAS)
+@pytest.mark.parametrize("mu", MUS)
+@pytest.mark.parametrize("delta", DELTAS)
 def test_the_epsilon_of_gaussian_noise_is_the_smallest_float_that_holds(mu, delta):
     epsilon = gaussian_epsilon(mu, delta)
     assert exact_delta(mu, epsilon) <= delta
@@ -68,8 +67,8 @@ def test_the_epsilon_of_gaussian_noise_is_the_smallest_float_that_holds(mu, delt
         assert exact_delta(mu, 0) <= delta
 
 
-@loop("epsilon", EPSILONS)
-@loop("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
 def test_the_largest_mu_within_a_budget_is_the_largest_float_that_holds(epsilon, delta):
     mu = gaussian_mu_within(epsilon, delta)
     assert (
@@ -92,8 +91,8 @@ def losses(mu):
 
 
 @pytest.mark.slow
-@loop("delta", [1e-3, 1e-5, 1e-6, 1e-8])
-@loop("mu", [0.1, 5.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("mu", [0.1, 5.0])
 def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
     low, high = (
         distribution.get_epsilon_for_delta(delta) for distribution in losses(mu)
@@ -110,8 +109,8 @@ def test_the_numbers_of_the_documentation():
     assert f"{gaussian_mu_within(8.0, 1e-5):.3f}" == "1.666"
 
 
-@loop("mu", MUS)
-@loop("level", LEVELS)
+@pytest.mark.parametrize("mu", MUS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_what_tests_reach_against_gaussian_noise_is_rounded_up(mu, level):
     exact = 1 - gaussian_tradeoff(mu, level)
     assert exact <= gaussian_power(mu, level) <= exact * (1 + mpmath.mpf(2) ** -51)
@@ -119,7 +118,7 @@ def test_what_tests_reach_against_gaussian_noise_is_rounded_up(mu, level):
     assert guess <= gaussian_best_guess(mu) <= guess * (1 + mpmath.mpf(2) ** -51)
 
 
-@loop("mu", [1e-15, 1e-9, 1e5, 1e8])
+@pytest.mark.parametrize("mu", [1e-15, 1e-9, 1e5, 1e8])
 def test_extreme_parameters_convert(mu):
     assert gaussian_epsilon(mu, 1e-6) >= 1e-12
     assert 0.01 <= gaussian_power(mu, 0.01) <= 1
@@ -129,7 +128,7 @@ def test_extreme_parameters_convert(mu):
         assert 0 < selection_mu(selection_range_within(mu)) <= mu
 
 
-@loop("epsilon", [1e-300, 1e-18, 1e3, 1e8])
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-18, 1e3, 1e8])
 def test_extreme_selections_convert(epsilon):
     assert 1e-12 <= selection_epsilon(epsilon, 1e-6) <= max(epsilon, 1e-12)
     assert gaussian_epsilon(selection_mu(epsilon), 1e-6) >= 1e-12
@@ -236,7 +235,7 @@ def test_and_when_a_replaced_record_leaves_one_class_and_enters_another(left, en
     assert stays_above(vertices(one, other), 2 ** (2 * SENSITIVITY))
 
 
-@loop("n_others", [1, 2, 5])
+@pytest.mark.parametrize("n_others", [1, 2, 5])
 def test_the_tradeoff_function_of_a_selection_is_reached(n_others):
     """A record that lifts one of several equal candidates by all it can: its corner lies on the curve."""
     corners = vertices(
@@ -251,8 +250,8 @@ def test_the_tradeoff_function_of_a_selection_is_reached(n_others):
     assert not stays_above(corners, Fraction(99, 100) * 2**SENSITIVITY)
 
 
-@loop("epsilon", EPSILONS)
-@loop("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
 def test_the_epsilon_of_a_selection_follows_from_its_tradeoff_function(epsilon, delta):
     e_to_epsilon = mpmath.exp(epsilon)
 
@@ -272,8 +271,8 @@ def test_the_epsilon_of_a_selection_follows_from_its_tradeoff_function(epsilon, 
         assert excess(found * (1 - 1e-9)) > delta
 
 
-@loop("epsilon", EPSILONS)
-@loop("level", LEVELS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
     exact = 1 - logistic(mpmath.mpf(level), mpmath.exp(epsilon))
     assert (
@@ -284,7 +283,7 @@ def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
 
 
 @pytest.mark.slow
-@loop("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
     mu = selection_mu(epsilon)
     e_to_epsilon = mpmath.exp(epsilon)
@@ -306,13 +305,13 @@ def test_the_lemma_behind_it():
         assert z * (1 - above) * above < (1 - 2 * above) * mpmath.npdf(z)
 
 
-@loop("mu", [0.01, 0.5, 1.0, 4.0, 40.0])
+@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 4.0, 40.0])
 def test_the_range_within_a_mu_is_the_inverse(mu):
     epsilon = selection_range_within(mu)
     assert selection_mu(epsilon) <= mu < selection_mu(epsilon * (1 + 1e-12))
 
 
-@loop("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
 def test_pure_dp_lies_above_gaussian_noise_of_its_mu(epsilon):
     """Its trade-off function has one corner, at equal error rates, and the convex Gaussian one runs through it."""
     mu = selection_mu(2 * epsilon)
@@ -324,9 +323,9 @@ def test_pure_dp_lies_above_gaussian_noise_of_its_mu(epsilon):
     )
 
 
-@loop("epsilon", [*EPSILONS, 800.0])
-@loop("delta", DELTAS)
-@loop("level", [1e-310, *LEVELS])
+@pytest.mark.parametrize("epsilon", [*EPSILONS, 800.0])
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("level", [1e-310, *LEVELS])
 def test_what_tests_reach_under_an_approximate_budget_is_rounded_up(
     epsilon, delta, level
 ):
@@ -355,7 +354,7 @@ def test_narrow_floats_are_taken_for_what_they_are():
     assert compose(costs, delta) == compose(costs, wide[1])
 
 
-@loop("epsilon", [700.0, 1e3, 1e7])
+@pytest.mark.parametrize("epsilon", [700.0, 1e3, 1e7])
 def test_selections_of_large_epsilon_compose(epsilon):
     one = Cost(rho=epsilon**2 / 8, mu=selection_mu(epsilon), epsilon=epsilon)
     assert compose([one], 1e-6).epsilon <= epsilon

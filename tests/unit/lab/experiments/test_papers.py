@@ -9,10 +9,9 @@ from dppl.lab.commands.bench import Bench
 from dppl.lab.experiments.config import built_in, figure_as_yaml, load_experiment
 from dppl.lab.experiments.grid import grid
 from dppl.lab.experiments.papers import FIGURES
-from loops import loop
 
 
-@loop("name", FIGURES)
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_cells_without_its_data_at_hand(name):
     figure = FIGURES[name]
     content = yaml.safe_load(built_in(figure.base).read_text("utf-8"))
@@ -94,8 +93,8 @@ def _few(figure):
     return Few()
 
 
-@loop(
-    "options, words",
+@pytest.mark.parametrize(
+    ("options", "words"),
     [
         ({"list": True}, "go with paper"),
         ({"figure": "dppl-v1:13"}, "go with paper"),
