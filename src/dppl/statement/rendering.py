@@ -137,10 +137,10 @@ def _charts(curve: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
         for rate in (0.001, 0.01, 0.1)
     ]
     text = " ".join(
-        f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
+        f"At a false-alarm rate of {100 * rate:g} % an adversary finds at most {at_most(power)} of the members."
         for rate, power in near
     )
-    # An attacker who suspects everybody finds all members, so the curve ends at (1, 1).
+    # An adversary who suspects everybody finds all members, so the curve ends at (1, 1).
     points = [*curve, (1.0, 1.0)]
     logs = [rate / 40 for rate in range(41)]
     return [
