@@ -13,27 +13,27 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
-    ".": 12700,
-    "audit": 4550,
-    "cli": 22450,
+    ".": 6400,
+    "_utils": 3900,
+    "audit": 7100,
+    "cli": 22550,
     "continual": 6950,
-    "encoders": 14500,
-    "estimators": 14350,
-    "evaluation": 16800,
-    "export": 5000,
-    "federation": 12250,
-    "finetune": 17700,
-    "io": 28300,
-    "kernel": 61150,
-    "lab": 38700,
-    "planning": 3550,
-    "prototypes": 8600,
+    "encoders": 14550,
+    "evaluation": 15250,
+    "export": 5050,
+    "federation": 12500,
+    "finetune": 17800,
+    "io": 29000,
+    "kernel": 61300,
+    "lab": 38800,
+    "methods": 22950,
+    "planning": 5100,
     "serve": 6700,
-    "statement": 12500,
-    "training": 5700,
+    "statement": 9950,
+    "training": 7700,
 }
 # One statement a line, so that a reader need not take a line apart.
-TOKENS_A_LINE = 7.7
+TOKENS_A_LINE = 7.75
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
