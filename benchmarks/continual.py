@@ -16,7 +16,7 @@ import numpy as np
 
 from dppl import ApproxDP, MeanPrototypes
 from dppl.continual import ContinualEnsemble, ContinualPrototypes
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.budgets import split
 from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.lab.task_streams import (
     Task,

@@ -214,7 +214,8 @@ class OrderedGradients(NetworkGradients):
         )
         self.step += 1
         return (
-            self.exact(records, weights=weights, taken=now) + self.noise[self.step - 1]
+            self.exact_sum(records, weights=weights, taken=now)
+            + self.noise[self.step - 1]
         )
 
 

@@ -10,14 +10,9 @@ import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import (
-    PUBLIC_ROWS,
-    SimilarityClip,
-    class_sums,
-    gram_matrices,
-    utilities,
-)
+from dppl.kernel.lattice.kernels import class_sums, gram_matrices
 from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.lattice.similarities import PUBLIC_ROWS, SimilarityClip, utilities
 from dppl.kernel.lattice.stream import LatticeRows
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
 from dppl.methods import LinearProbe

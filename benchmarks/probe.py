@@ -36,7 +36,7 @@ if hasattr(os, "sched_setaffinity"):
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import ZCDP, ApproxDP  # noqa: E402
-from dppl.kernel.privacy.accounting import sampled_gaussian_multiplier  # noqa: E402
+from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier  # noqa: E402
 from dppl.methods import LinearProbe  # noqa: E402
 from measuring import write_down  # noqa: E402
 

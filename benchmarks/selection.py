@@ -23,7 +23,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import PublicData, PublicPrototypes, PureDP  # noqa: E402
-from dppl.kernel.lattice.kernels import PUBLIC_ROWS  # noqa: E402
+from dppl.kernel.lattice.similarities import PUBLIC_ROWS  # noqa: E402
 from dppl.kernel.mechanisms import ExponentialMechanism, Tally, randomness  # noqa: E402
 from measuring import write_down  # noqa: E402
 

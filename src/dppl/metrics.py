@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from dppl._utils import validate
 from dppl._utils.types import Array, Flags, Float
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.persons import checked_ids, person_codes
-from dppl.kernel.reading import MultiLabel, as_labels, class_codes
+from dppl.kernel.reading import as_labels, class_codes
 
 __all__ = [
     "accuracy",

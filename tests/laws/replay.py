@@ -20,8 +20,8 @@ from dppl.kernel.mechanisms import (
     SymmetricRoundedGaussian,
 )
 from dppl.kernel.privacy import Cost
-from dppl.kernel.privacy.accounting import cost_of_gaussian
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.rounding import cost_of_gaussian
 from dppl.kernel.privacy.terms import Mechanism
 from laws.recipes import CLASSES, neighbours
 

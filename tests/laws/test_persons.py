@@ -19,11 +19,16 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP, SoftmaxPrototypes
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.kernel import measure, persons, queries
+from dppl.kernel import measure, persons
 from dppl.kernel.lattice import Lattice, joint, usable_rows
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.terms import Neighbours, PublicInput, Term, Unit
-from dppl.kernel.queries import search
+from dppl.kernel.queries import labels, search
+from dppl.kernel.queries.base import STEPS
+from dppl.kernel.queries.labels import LabelCounts
+from dppl.kernel.queries.softmax import Shortfalls
+from dppl.kernel.queries.sums import ClassCounts
 from dppl.methods import LinearProbe
 from dppl.methods.parameters import PersonsParameter, parameters
 from dppl.methods.registry import Entry
@@ -582,37 +587,31 @@ def mean_of_all_records(patch):
 def sizes_by_records(patch):
     """Let each record of a person count as one in the size of its class."""
 
-    def masses(self, held):
-        return queries.STEPS * np.bincount(
-            held.codes[held.codes >= 0], minlength=self.n_classes
-        )
+    def masses(self, blocks, codes, persons=None):
+        return STEPS * np.bincount(codes[codes >= 0], minlength=self.n_classes)
 
-    patch.setattr(queries.ClassCounts, "exact", masses)
-    patch.setattr(
-        queries.LabelCounts,
-        "exact",
-        lambda self, held: queries.STEPS * held.label_sets.sum(axis=0),
-    )
+    def of_labels(self, blocks, codes, label_sets, persons=None):
+        return STEPS * label_sets.sum(axis=0)
+
+    patch.setattr(ClassCounts, "exact", masses)
+    patch.setattr(LabelCounts, "exact", of_labels)
 
 
 def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
-    def of_records(self, held, lattice, weights, offsets, steps):
-        blocks = held.blocks(lattice)
-        return queries.SoftmaxGradient(lattice).shortfalls(
-            blocks, held.codes, weights, steps[held.codes].__getitem__
+    def of_records(self, blocks, codes, weights, offsets, steps, persons=None):
+        return SoftmaxGradient(self.lattice).shortfalls(
+            blocks, codes, weights, steps[codes].__getitem__
         )
 
-    patch.setattr(queries.Shortfalls, "exact", of_records)
-    kernel = queries.label_shortfalls
+    patch.setattr(Shortfalls, "exact", of_records)
+    kernel = labels.label_shortfalls
 
     def whole(*given):
-        return kernel(
-            *given[:-1], lambda part: given[-1](part) * 0 + queries.WEIGHT_STEPS
-        )
+        return kernel(*given[:-1], lambda part: given[-1](part) * 0 + WEIGHT_STEPS)
 
-    patch.setattr(queries, "label_shortfalls", whole)
+    patch.setattr(labels, "label_shortfalls", whole)
 
 
 def count_records(patch):

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from dppl import GaussianDP, MeanPrototypes
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.kernels import SimilarityClip
+from dppl.kernel.lattice.similarities import SimilarityClip
 from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from laws.recipes import (
     BY_NAME,

@@ -40,16 +40,11 @@ from dppl.io import PartedTable, read_parts, read_table
 from dppl.io.tables.read import TablePart
 from dppl.kernel import records as sums
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.parts import PartReader, Piece, PrivateParts, SpreadRecords
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.queries import selection as public
-from dppl.kernel.records import (
-    HeldRecords,
-    PartReader,
-    Piece,
-    PrivateParts,
-    SpreadRecords,
-)
+from dppl.kernel.records import HeldRecords
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.methods import LinearProbe
 

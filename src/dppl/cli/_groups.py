@@ -256,7 +256,7 @@ class Records:
 
     def several(self) -> Any:
         """Return how labels are given, where a record may have several."""
-        from dppl.kernel.reading import MultiLabel
+        from dppl.kernel.label_sets import MultiLabel
 
         return MultiLabel(self.how["separator"]) if "separator" in self.how else None
 
@@ -397,7 +397,7 @@ class BeforeCharge(Records):
         if self.unusable == "skip" or (fit and self.unusable == "stop"):
             return
         from dppl.cli.check import report_on, review
-        from dppl.kernel.reading import refuse_unusable_records
+        from dppl.kernel.checking import refuse_unusable_records
 
         several = several or self.several()
         report = report_on(*read(), several=several)

@@ -15,7 +15,7 @@ from dppl.cli._groups import MISSING_IDS, Classes, Persons, Records, X, Y, readi
 from dppl.cli._output import console, print_facts, print_json, table_of
 from dppl.cli._request import flag, option, request
 from dppl.errors import ParameterError
-from dppl.kernel.reading import refuse_unusable_records
+from dppl.kernel.checking import refuse_unusable_records
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 _UNKNOWN_SHOWN = 20

@@ -44,7 +44,7 @@ from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
     from dppl.evaluation import Abstention, Evaluation
-    from dppl.kernel.reading import MultiLabel
+    from dppl.kernel.label_sets import MultiLabel
 
 WARNING = (
     "For the data owner's eyes only: no guarantee covers these numbers. To release numbers of private records, type "

@@ -140,10 +140,11 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
             note(budget.weakness)
             self.note_persons()
             with self.room_for(model, private, ids) as output:
+                given = private, require_labels(private, table)
                 with progress("fitting"):
-                    model.fit(
-                        private, require_labels(private, table), groups=ids, **account
-                    )
+                    if self.unusable == "stop" and not budget.is_zero:
+                        model.check(*given, groups=ids)
+                    model.fit(*given, groups=ids, **account)
                 model.save(output)
         print_model(model.guarantee_, self.out, summary(model))
         if institutions:

@@ -37,6 +37,7 @@ from dppl.evaluation.predicting import (
     multilabel,
     predictor_of,
 )
+from dppl.kernel.checking import are_known, refuse_unusable_records
 from dppl.kernel.measure import (
     Calibrated,
     Measure,
@@ -58,7 +59,6 @@ from dppl.kernel.queries.outcomes import (
     Outcomes,
     SeveralOutcomes,
 )
-from dppl.kernel.reading import are_known, refuse_unusable_records
 from dppl.methods.base import charge, charged
 from dppl.methods.fit_plan import of_persons
 

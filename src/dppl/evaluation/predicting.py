@@ -30,13 +30,13 @@ from dppl._utils import validate
 from dppl._utils.metadata import depends_on_company
 from dppl._utils.types import Array, Flags, Float, Float32
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import RowSource, iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.kernel.reading import (
-    MultiLabel,
     as_labels,
     as_rows,
     check_kind,

@@ -34,12 +34,12 @@ from dppl.federation.protocol import (
     plan_bytes,
     question,
 )
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Unit
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.kernel.reading import MultiLabel
 from dppl.methods.fit_plan import Plan, of_parties
 
 Int64 = NDArray[np.int64]

@@ -46,6 +46,7 @@ from dppl.federation.protocol import (
     unpacked,
 )
 from dppl.kernel import reading
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import Measure, secure_noise
 from dppl.kernel.privacy import Budget, Ledger
@@ -53,7 +54,6 @@ from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.privacy.ledger import LedgerEntry, check_name
 from dppl.kernel.privacy.terms import Unit
-from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import private_data
 
 _OTHER_COPY = "its folder is not the one that its ledger knows of: it was lost, rolled back or copied."

@@ -17,18 +17,24 @@ from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
 from dppl.errors import DpplError, ParameterError
+from dppl.kernel import queries
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.kernel.measure import Calibrated, Measurement, calibrated
+from dppl.kernel.measure import (
+    Calibrated,
+    Measurement,
+    calibrated,
+    check_declared,
+    rows_of_a_person,
+)
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.privacy.ledger import check_name
 from dppl.kernel.privacy.terms import PublicInput, Statistic, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.kernel.queries import base as queries
-from dppl.kernel.reading import MultiLabel
 from dppl.kernel.records import private_data
-from dppl.methods.fit_plan import Plan, check_declared, of_persons, rows_of_a_person
+from dppl.methods.fit_plan import Plan, of_persons
 
 KEY = "dppl_federation"
 FORMAT = 2

@@ -12,8 +12,8 @@ from dppl.errors import InputError, ParameterError
 from dppl.federation.flower import Superlink, public_key, serve
 from dppl.federation.party import Party
 from dppl.io import read_classes, read_ids, read_table
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.privacy import ApproxDP, GaussianDP, Ledger
-from dppl.kernel.reading import MultiLabel
 
 Kind = TypeVar("Kind")
 _TYPES = {

@@ -28,13 +28,14 @@ from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
 from dppl.finetune.network_file import statistic_of
 from dppl.finetune.weights import Selection, is_convolution, set_weights, sizes_of
 from dppl.kernel import reading
+from dppl.kernel.checking import are_known, refuse_unusable_records
 from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
 from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
-from dppl.kernel.persons import are_missing, ids_of_fit, person_codes
+from dppl.kernel.persons import are_missing, entered, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget, GaussianDP
-from dppl.kernel.privacy.accounting import root_below
+from dppl.kernel.privacy.rounding import root_below
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
@@ -199,11 +200,11 @@ class NetworkGradients(OwnAnswer):
             taken = mechanism.sample(n_units, source)
             mechanism = mechanism.each
             taken = taken if whose is None else taken[whose.numbers]
-        exact = self.exact(records, weights=weights, taken=taken)
+        exact = self.exact_sum(records, weights=weights, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
 
-    def exact(
+    def exact_sum(
         self, records: Records, *, weights: Any, taken: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
         """Return the sum over the records that are taken, all by default."""
@@ -534,9 +535,8 @@ class PrivateRecords:
             codes = self._recode(codes)
         records = HeldRecords(self.inputs, codes)
         if self.ids is not None:
-            records = records.of_persons(
-                person_codes(self.ids), len(self._classes), None, whole=True
-            )
+            numbers = person_codes(self.ids)
+            records = entered(records, numbers, len(self._classes), None, whole=True)
         return Measure(
             measurements, records, random_state, dict.fromkeys(measurements, used)
         )
@@ -565,10 +565,10 @@ class PrivateRecords:
             usable = np.array(
                 [np.isfinite(record).all() for record in self.inputs], bool
             )
-            usable &= reading.are_known(self.labels, self._classes)
+            usable &= are_known(self.labels, self._classes)
             if self.ids is not None:
                 usable &= ~are_missing(self.ids)
-            reading.refuse_unusable_records(int(usable.sum()), len(usable))
+            refuse_unusable_records(int(usable.sum()), len(usable))
 
 
 def as_inputs(X: Any) -> NDArray[Any]:

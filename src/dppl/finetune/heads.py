@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dppl.finetune.weights import Selection
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.composition import Cost, split, total_mu
+from dppl.kernel.privacy.budgets import split
+from dppl.kernel.privacy.composition import Cost, total_mu
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
 from dppl.methods.fit_plan import seed_of

@@ -45,8 +45,7 @@ from dppl.finetune.weights import (
 from dppl.finetune.worth import is_worth_training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
-from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.budgets import checked_budget, refuse_slip, split
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import UnknownLabels
 from dppl.methods.base import forget

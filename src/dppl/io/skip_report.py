@@ -12,6 +12,7 @@ from dppl.encoders.windows import TextWindows
 from dppl.io import EmbeddingTable, Source
 from dppl.io.records.decoding import decode, quiet
 from dppl.io.records.record import BadRecord, Record
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import (
     are_missing,
@@ -19,7 +20,7 @@ from dppl.kernel.persons import (
     classes_of_persons,
     person_codes,
 )
-from dppl.kernel.reading import MultiLabel, class_codes
+from dppl.kernel.reading import class_codes
 
 _BLOCK_ROWS = 4096
 _SEPARATORS = (";", ",", "|", "/")  # that files have between several labels

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from dppl._utils import validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.composition import budget_of_one, split
+from dppl.kernel.mechanisms.randomness import Randomness, randomness
+from dppl.kernel.privacy.budgets import Budget, budget_of_one, split
+from dppl.kernel.privacy.release import Release
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import Query, answered
-from dppl.kernel.queries.outcomes import Outcomes, Rivals, SeveralOutcomes
-from dppl.kernel.records import NoisyRecords, Records, SpreadRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +98,60 @@ def calibrated(
     return paid
 
 
+def check_declared(
+    declared: Mapping[str, Measurement],
+    n_classes: int,
+    *,
+    multilabel: bool,
+    whole_persons: bool,
+) -> None:
+    """Refuse measurements that do not fit the class list, the labels or the persons of a fit."""
+    for name, one in declared.items():
+        # Queries that do not read label sets see records of one class there.
+        of_one = multilabel and not one.query.reads_label_sets
+        if getattr(one.query, "n_classes", None) not in (
+            None,
+            1 if of_one else n_classes,
+        ):
+            raise ParameterError(
+                f"the measurement {name!r} must be of {n_classes} classes, as the fit is."
+            )
+        if one.query.reads_label_sets and not multilabel:
+            raise ParameterError(
+                f"the measurement {name!r} is for methods of several labels (multilabel)."
+            )
+        if whole_persons and not one.query.whole_persons:
+            raise ParameterError(
+                f"the measurement {name!r} is not one that whole persons move as one record does."
+            )
+
+
+def rows_of_a_person(max_classes: int | None, n_classes: int, *, whole: bool) -> int:
+    """Return as how many records, each of another class, a person counts; a whole one moves all queries as one."""
+    return 1 if whole else min(max_classes or 1, n_classes)
+
+
 def secure_noise(random_state: int | None) -> bool:
     """Whether noise of this seed protects: noise from the operating system does, and any seed does not."""
     return randomness(random_state).secure_noise
+
+
+@runtime_checkable
+class NoisyRecords(Protocol):
+    """Records elsewhere, whose answers have their noise before they come here."""
+
+    # How much wider the noise of a sum of answers is than the noise of one.
+    widening: float
+
+    def answer(self, name: str, /, **released: Any) -> Any:
+        """Return the sum of the noisy answers."""
 
 
 @dataclass(slots=True, eq=False, repr=False)  # which tracebacks with locals would show
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
 
-    records: Records | NoisyRecords | Outcomes | Rivals | SeveralOutcomes | None
+    records: Any
     source: Randomness
     left: dict[str, int]  # how many asks
     widening: float  # of the noise, where several answers add up
@@ -127,7 +169,8 @@ class Measure:
     paid : dict of str to Calibrated
         What may be asked.
     records : Records, NoisyRecords, Outcomes, Rivals, SeveralOutcomes or None
-        None where nothing may be asked.
+        What has the `total` of a query, or answers with noise of its own. None where
+        nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
     used : dict of str to int, default=None
@@ -137,7 +180,7 @@ class Measure:
     def __init__(
         self,
         paid: Mapping[str, Calibrated],
-        records: Records | NoisyRecords | Outcomes | Rivals | SeveralOutcomes | None,
+        records: Any,
         random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:
@@ -198,7 +241,7 @@ class Measure:
         """Let go of the records: a method that keeps the counter keeps none, and every later ask is refused."""
         records = self._counter.records
         self._counter.records = None
-        if isinstance(records, SpreadRecords):
+        if hasattr(records, "close"):
             records.close()
 
     def noise_std(self, name: str) -> float:

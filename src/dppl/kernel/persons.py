@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, Self
@@ -213,6 +213,19 @@ def _plain(one: Any) -> Any:
     values: tuple[tuple[type, Callable[[Any], Any]], ...]
     values = ((str, str.__str__), (int, int.__int__))
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
+
+
+def entered(
+    held: Any, numbers: Codes, n_classes: int, max_classes: int | None, *, whole: bool
+) -> Any:
+    """Return the `HeldRecords` of numbered persons: all of their records, or one row a class."""
+    if whole:
+        persons = WholePersons.of(held.codes, numbers, n_classes, max_classes)
+        return replace(held, codes=persons.codes, persons=persons)
+    rows, codes = rows_of_persons(
+        held.rows, held.codes, numbers, n_classes, max_classes or 1
+    )
+    return replace(held, rows=rows, codes=codes)
 
 
 def person_codes(ids: NDArray[Any]) -> Codes:

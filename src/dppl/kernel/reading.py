@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -32,20 +31,12 @@ UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 
 Codes = NDArray[np.intp]
 
-_SHOWN = "`dppl check` shows its owner which. Nothing was charged."
-NOT_ALL_USABLE = (
-    "wants records that can all be used, labels and ids of persons included, and at least one; it has others. "
-    f"{_SHOWN}"
-)
-HARDLY_ANY = (
-    f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN}"
-)
 _COLUMNS_SHOWN = 5
 _WHOLE_TYPES = (None, "arrow.uuid", "arrow.bool8")
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
-_UNMATCHED = object()
+UNMATCHED = object()
 _KINDS = {"U": "texts", "T": "texts", "S": "bytes", "b": "booleans"} | dict.fromkeys(
     "iuf", "numbers"
 )
@@ -54,13 +45,15 @@ _CASTS = {
     "numbers": "{}.astype(int)",
     "booleans": "{}.astype(bool)",
 }
-_CELLS: dict[Hashable, float] = {"0": 0.0, False: 0.0, "1": 1.0, True: 1.0}
 
 
 def checked_inputs(
-    X: Any, y: Any, several: MultiLabel | None = None
+    X: Any, y: Any, several: Any = None
 ) -> tuple[RowSource, NDArray[Any]]:
-    """Return rows and labels, whose shapes and kinds are checked; these are public except for the length."""
+    """Return rows and labels, whose shapes and kinds are checked; these are public except for the length.
+
+    `several` is a `MultiLabel`, where a record may have several labels.
+    """
     rows = as_rows(X)
     return rows, as_labels(y, rows) if several is None else several.checked(y, rows)
 
@@ -110,28 +103,6 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
             f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}."
         )
     return rows
-
-
-def refuse_unusable_records(used: int, n: int, parameter: str = "strict") -> None:
-    """Stop a strict run of whose `n` records not all can be used; under review, one that hardly uses any.
-
-    A strict run has one message, whatever is wrong and with how many records: that it
-    stopped is one bit.
-    """
-    strict = parameter == "strict"
-    if not n or (used < n if strict else 10 * used < n):
-        raise InputError(NOT_ALL_USABLE if strict else HARDLY_ANY, parameter=parameter)
-
-
-def are_known(
-    y: NDArray[Any], classes: NDArray[Any], several: MultiLabel | None = None
-) -> NDArray[np.bool_]:
-    """Return whether the label of each record, or all of its labels, are in the class list."""
-    return (
-        class_codes(y, classes, "ignore") >= 0
-        if several is None
-        else several.read(y, classes)[1]
-    )
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:
@@ -300,7 +271,7 @@ def public_classes(
             "classes must be texts without NUL and lone surrogates, which no file can hold."
         )
     first: dict[Any, int] = {}
-    for place, key in enumerate(map(_key, given.tolist())):
+    for place, key in enumerate(map(key_of_number, given.tolist())):
         # By its place, and not by its text: a list that is given by mistake may be
         # private.
         if first.setdefault(key, place) != place:
@@ -319,8 +290,8 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     """
     validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     check_kind(y, classes)
-    position = _positions(classes)
-    key = _key_of(classes)
+    position = positions_of(classes)
+    key = key_of(classes)
     codes = np.fromiter(
         (position.get(key(label), -1) for label in y.tolist()), np.intp, len(y)
     )
@@ -334,7 +305,7 @@ def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
 
     Without this, codes 0, 1, ... of labels would pass for classes named "0", "1", ...
     """
-    expected = _kind_of(classes)
+    expected = kind_of(classes)
     if y.dtype.kind != "O" and _KINDS.get(y.dtype.kind) != expected:
         got = _KINDS.get(y.dtype.kind, "another kind")
         cast = f"Cast it with {_CASTS[expected].format(name)}"
@@ -361,121 +332,31 @@ def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
         )
 
 
-def _kind_of(classes: NDArray[Any]) -> str:
+def kind_of(classes: NDArray[Any]) -> str:
+    """Return what classes are, in messages."""
     return "texts" if classes.dtype == object else _KINDS[classes.dtype.kind]
 
 
-def _key_of(classes: NDArray[Any]) -> Callable[[Any], Hashable]:
-    return _text if _kind_of(classes) == "texts" else _key
+def key_of(classes: NDArray[Any]) -> Callable[[Any], Hashable]:
+    """Return the function of a label by which it is matched with these classes."""
+    return _text if kind_of(classes) == "texts" else key_of_number
 
 
-def _positions(classes: NDArray[Any]) -> dict[Hashable, int]:
+def positions_of(classes: NDArray[Any]) -> dict[Hashable, int]:
     """Return the position of each class, by what labels are matched by."""
-    key = _key_of(classes)
+    key = key_of(classes)
     return {key(label): code for code, label in enumerate(classes.tolist())}
 
 
-@dataclass(frozen=True, slots=True)
-class MultiLabel:
-    """How labels are given where a record may have several, or none.
-
-    As a matrix of 0 and 1 with a column a class, in the order of the class list, as
-    `MultiLabelBinarizer` of scikit-learn makes it; or as one collection of labels a
-    record. A text is split by the separator, and one label without one. Spaces around
-    labels and empty parts are dropped. None and NaN are no labels.
-    """
-
-    separator: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.separator is not None and not (
-            isinstance(self.separator, str) and self.separator
-        ):
-            raise ParameterError(
-                f"must be a text, or None; got {self.separator!r}.",
-                parameter="separator",
-            )
-
-    def checked(
-        self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")
-    ) -> NDArray[Any]:
-        """Return `y` as a matrix of numbers or as a vector of collections: arrays and frames are matrices if 2D."""
-        y = y.toarray() if hasattr(y, "toarray") else as_numpy(y) if is_tensor(y) else y
-        array = (
-            np.asarray(y)
-            if hasattr(y, "dtype") or hasattr(y, "__array__")
-            else np.empty(0)
-        )
-        if array.ndim != 2:
-            return as_labels(y, rows, names)
-        # A single odd cell can make objects of a whole frame.
-        if array.dtype.kind not in ("biufO" if hasattr(y, "columns") else "biuf"):
-            raise InputError(
-                f"{names[1]} must be a matrix of 0 and 1, or a list with a list of labels for each record."
-            )
-        if len(array) != rows.shape[0]:
-            raise InputError(
-                f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ."
-            )
-        return array
-
-    def read(
-        self, y: NDArray[Any], classes: NDArray[Any]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which classes each record has, shape (n, n_classes), and whether its labels name no others."""
-        if y.ndim == 2:
-            if y.shape[1] != len(classes):
-                raise InputError(
-                    f"y must have a column for each of the {len(classes)} classes; got {y.shape[1]}."
-                )
-            if y.dtype == object:
-                y = np.reshape(
-                    [_CELLS.get(_key(cell), np.nan) for cell in y.ravel().tolist()],
-                    y.shape,
-                )
-            sets = y == 1
-            return sets, np.asarray((sets | (y == 0)).all(axis=1))
-        # Texts that are split are a form of collections, whatever the classes are.
-        if self.separator is None or y.dtype.kind != "U":
-            check_kind(y, classes)
-        position = _positions(classes)
-        key = _key_of(classes)
-        sets = np.zeros((len(y), len(classes)), bool)
-        known = np.ones(len(y), bool)
-        for place, one in enumerate(y.tolist()):
-            codes = [position.get(key(label), -1) for label in self.labels_of(one)]
-            sets[place, [code for code in codes if code >= 0]] = True
-            known[place] = -1 not in codes
-        return sets, known
-
-    def labels_of(self, one: Any) -> list[Any]:
-        """Return the labels of one record."""
-        with suppress(
-            Exception
-        ):  # of odd collections, which hold an unknown label then
-            if one is None or (isinstance(one, float) and one != one):
-                return []
-            if isinstance(one, list | tuple | Set | np.ndarray):
-                return (
-                    np.ravel(one).tolist() if isinstance(one, np.ndarray) else list(one)
-                )
-            if isinstance(one, str) and self.separator is not None:
-                return [
-                    part.strip() for part in one.split(self.separator) if part.strip()
-                ]
-            return [one]
-        return [_UNMATCHED]
-
-
 def refuse_unknown_labels(
-    known: NDArray[np.bool_], classes: NDArray[Any], several: MultiLabel | None
+    known: NDArray[np.bool_], classes: NDArray[Any], several: Any
 ) -> None:
     """Stop at a label outside the list of classes."""
     if not known.all():
         instead = "skip such records" if several is None else "drop such labels"
         hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
         raise UnknownLabelError(
-            f"every label must be one of the {len(classes)} classes, which are {_kind_of(classes)}; at least one is not. "
+            f"every label must be one of the {len(classes)} classes, which are {kind_of(classes)}; at least one is not. "
             f"{hint}."
         )
 
@@ -512,7 +393,7 @@ def read_labels(
     unknown_labels: str,
     adjacency: str,
     allowed: Codes | None,
-    several: MultiLabel | None,
+    several: Any,
 ) -> tuple[Codes, NDArray[np.bool_] | None]:
     """Return `codes_of_records`; where a record may have several labels, codes of 0 or -1, and the label sets.
 
@@ -523,13 +404,9 @@ def read_labels(
         return codes_of_records(
             rows, y, classes, unknown_labels, adjacency, allowed
         ), None
-    validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    usable = usable_rows(rows)
-    sets = np.zeros((len(y), len(classes)), bool)
-    sets[usable], known = several.read(y[usable], classes)
-    if unknown_labels == "error":
-        refuse_unknown_labels(known, classes, several)
-    return np.where(usable, 0, -1), sets
+    read: tuple[Codes, NDArray[np.bool_]]
+    read = several.of_records(rows, y, classes, unknown_labels)
+    return read
 
 
 def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
@@ -547,10 +424,10 @@ def _text(label: Any) -> Hashable:
     """Return what a label is matched by among texts: a text itself, or nothing."""
     if isinstance(label, np.str_):
         label = label.item()
-    return label if type(label) is str else _UNMATCHED
+    return label if type(label) is str else UNMATCHED
 
 
-def _key(label: Any) -> Hashable:
+def key_of_number(label: Any) -> Hashable:
     """Return what a label is matched by among numbers: the text of a whole number, a plain value itself, or nothing."""
     if isinstance(label, np.generic):
         label = label.item()
@@ -560,4 +437,4 @@ def _key(label: Any) -> Hashable:
         and abs(label) < _LONGEST_INTEGER
     ):
         return str(int(label))
-    return label if type(label) in _PLAIN else _UNMATCHED
+    return label if type(label) in _PLAIN else UNMATCHED

@@ -16,8 +16,8 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian
 from dppl.kernel.privacy import ApproxDP, Budget, GaussianDP, Release
-from dppl.kernel.privacy.accounting import root_above
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.budgets import split
+from dppl.kernel.privacy.rounding import root_above
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, RowQuery
 from dppl.kernel.records import HeldRecords

@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._utils.types import Float
 from dppl.errors import MeasurementError, ParameterError
@@ -169,12 +168,6 @@ class Projected(OwnAnswer):
     def n_classes(self) -> int | None:
         """The query's number of classes."""
         return getattr(self.query, "n_classes", None)
-
-    def exact(
-        self, records: Records, *, projection: IntegerProjection, **released: Any
-    ) -> NDArray[np.int64]:
-        """Return the query's value of projected rows."""
-        return self._through(records, projection).total(self.query, **released)
 
     def answer(
         self, mechanism: Any, records: Records, source: Randomness, **released: Any

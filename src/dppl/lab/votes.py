@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dppl._utils.types import Float
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice.lattice import Int8
-from dppl.kernel.mechanisms.gaussian import RoundedGaussian, SampledGaussian
+from dppl.kernel.mechanisms.gaussian import RoundedGaussian
+from dppl.kernel.mechanisms.sampled import SampledGaussian
 from dppl.kernel.privacy import Budget
-from dppl.kernel.queries.base import ADD_REMOVE, RowQuery
-from dppl.kernel.records import HeldRecords
+from dppl.kernel.queries.base import ADD_REMOVE, Blocks, Codes, RowQuery
 
 Int64 = NDArray[np.int64]
 
@@ -51,9 +51,9 @@ class TeacherVotes(RowQuery):
         """Compare shapes."""
         return {"public": lattice_rows(public, self.n_rows, self.lattice.dim)}
 
-    def exact(self, held: HeldRecords, *, public: Int8) -> Int64:
+    def exact(self, blocks: Blocks, codes: Codes, *, public: Int8) -> Int64:
         """Return them, shape (n_rows, n_classes)."""
-        rows, codes = counted(held, self)
+        rows, codes = counted(blocks, codes, self.lattice.dim)
         parts = np.array(
             [
                 part_of(row.tobytes() + bytes([0]) + str(code).encode())
@@ -84,6 +84,7 @@ class NeighbourVotes(RowQuery):
     sampling_rate: float = 1.0
     words = "classes of the {self.n_neighbours} records next to a public row ({self.n_classes})"
     needs_rows = True
+    keeps_rows = True
     squared_norm = Fraction(2)
     unit = 1.0  # a vote
 
@@ -91,9 +92,9 @@ class NeighbourVotes(RowQuery):
         """Compare shapes."""
         return {"public": lattice_rows(public, 1, self.lattice.dim)}
 
-    def exact(self, held: HeldRecords, *, public: Int8) -> Int64:
+    def exact(self, blocks: Blocks, codes: Codes, *, public: Int8) -> Int64:
         """Return them, shape (n_classes,)."""
-        rows, codes = counted(held, self)
+        rows, codes = counted(blocks, codes, self.lattice.dim)
         # Integers that float64 holds, in any order.
         wide = rows.astype(np.float64)
         away = np.square(wide).sum(axis=1) - 2 * (wide @ public[0].astype(np.float64))
@@ -133,12 +134,11 @@ def nearest_mean(rows: Int8, codes: Any, n_classes: int, public: Int8) -> Any:
     return scores.argmax(axis=1)
 
 
-def counted(held: HeldRecords, query: RowQuery) -> tuple[Int8, Any]:
+def counted(blocks: Blocks, codes: Codes, dim: int) -> tuple[Int8, Codes]:
     """Return the lattice rows and classes of the records that count."""
-    blocks = held.blocks(query.lattice)
-    rows = np.concatenate([np.empty((0, query.lattice.dim), np.int8), *blocks])
-    known = held.codes >= 0
-    return rows[known], held.codes[known]
+    rows = np.concatenate([np.empty((0, dim), np.int8), *blocks])
+    known = codes >= 0
+    return rows[known], codes[known]
 
 
 def lattice_rows(public: Any, n_rows: int, dim: int) -> Int8:

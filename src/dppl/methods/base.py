@@ -18,19 +18,28 @@ from dppl._utils.metadata import ENCODER, columns_of, stated
 from dppl._utils.types import Float, Float32
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel import reading
+from dppl.kernel.checking import refuse_unusable
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.stream import one_thread_each
-from dppl.kernel.measure import Measure, Measurement, calibrated, secure_noise
+from dppl.kernel.measure import (
+    Measure,
+    Measurement,
+    calibrated,
+    check_declared,
+    rows_of_a_person,
+    secure_noise,
+)
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength, checked_budget
 from dppl.kernel.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
 from dppl.kernel.privacy.terms import Caveat, Neighbours, PublicInput, Term, own_words
 from dppl.kernel.queries import WITHIN_CLASS
-from dppl.kernel.reading import MultiLabel, UnknownLabels
+from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import private_data
 from dppl.methods import model_file
 from dppl.methods.as_scikit import names_of_features
-from dppl.methods.fit_plan import Plan, Setting, Task, check_declared, rows_of_a_person
+from dppl.methods.fit_plan import Plan, Setting, Task
 from dppl.methods.parameters import (
     GROUPS,
     ROTATION,
@@ -72,9 +81,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         records.
     unknown_labels : {"error", "ignore", "strict"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or skip the
-        record silently. ``"strict"`` stops before anything is charged, also if a row
-        cannot be used. That it did not stop is one bit about the records, which the
-        guarantee names as not covered. Not with a table in parts.
+        record silently. ``"strict"`` stops also if a row cannot be used; `check` does
+        so before anything is charged. That it did not stop is one bit about the
+        records, which the guarantee names as not covered. Not with a table in parts.
 
     Attributes
     ----------
@@ -149,6 +158,38 @@ class EmbeddingClassifier(ReleasedClassifier):
         """
         return self._fit(X, y, groups, ledger, partition)
 
+    def check(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Stop unless all of these private records can be used; nothing is charged, drawn or fitted.
+
+        It reads private values, which a fit does only when it has paid. That it did not
+        stop is one bit about them: fit with ``unknown_labels="strict"`` then, so that
+        the guarantee names it.
+
+        Parameters
+        ----------
+        X, y, groups
+            As for `fit`.
+
+        Raises
+        ------
+        InputError
+            If a row, a label or an id cannot be used, or there are no records; the
+            message is the same for all.
+        """
+        self.check_parameters()
+        classes = reading.public_classes(self.classes, in_order=self.multilabel)
+        private = private_data(
+            X,
+            y,
+            groups,
+            max_classes=self.max_classes_per_person,
+            several=self.several,
+        )
+        private.check(needs_rows=True, strict=True, classes=classes)
+        with one_thread_each, np.errstate(all="ignore"):
+            refuse_unusable(private, classes)
+        return self
+
     def _fit(
         self,
         X: Any,
@@ -215,9 +256,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                     if queries:
                         records = private.records(
                             classes,
-                            unknown_labels="ignore"
-                            if self.unknown_labels == "ignore"
-                            else "error",
+                            unknown_labels=self.unknown_labels,
                             adjacency=self.adjacency,
                             allowed=task.allowed,
                             max_classes=self.max_classes_per_person,

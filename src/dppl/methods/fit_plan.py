@@ -10,7 +10,7 @@ from dppl._utils.metadata import columns_of, depends_on_company
 from dppl._utils.types import Array
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.measure import Calibrated, Measurement
+from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import (
@@ -131,39 +131,6 @@ class Plan:
             stop = Term(Caveat.STRICT_STOP)
             guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, stop))
         return guarantee
-
-
-def check_declared(
-    declared: Mapping[str, Measurement],
-    n_classes: int,
-    *,
-    multilabel: bool,
-    whole_persons: bool,
-) -> None:
-    """Refuse measurements that do not fit the class list, the labels or the persons of a fit."""
-    for name, one in declared.items():
-        # Queries that do not read label sets see records of one class there.
-        of_one = multilabel and not one.query.reads_label_sets
-        if getattr(one.query, "n_classes", None) not in (
-            None,
-            1 if of_one else n_classes,
-        ):
-            raise ParameterError(
-                f"the measurement {name!r} must be of {n_classes} classes, as the fit is."
-            )
-        if one.query.reads_label_sets and not multilabel:
-            raise ParameterError(
-                f"the measurement {name!r} is for methods of several labels (multilabel)."
-            )
-        if whole_persons and not one.query.whole_persons:
-            raise ParameterError(
-                f"the measurement {name!r} is not one that whole persons move as one record does."
-            )
-
-
-def rows_of_a_person(max_classes: int | None, n_classes: int, *, whole: bool) -> int:
-    """Return as how many records, each of another class, a person counts; a whole one moves all queries as one."""
-    return 1 if whole else min(max_classes or 1, n_classes)
 
 
 def seed_of(seed: int, task: int) -> int:

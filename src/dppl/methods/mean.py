@@ -8,13 +8,9 @@ import numpy as np
 from dppl._utils.types import Float, Float32
 from dppl.errors import ParameterError
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.mechanisms import COINPRESS_SPLITS
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.queries import (
-    COINPRESS_SPLITS,
-    ClassSums,
-    CoinPressMeans,
-    PublicClassSizes,
-)
+from dppl.kernel.queries import ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.fit_plan import Setting
 from dppl.methods.parameters import LatticeParameter, PersonsParameter, parameters

@@ -9,6 +9,7 @@ from dppl._utils.progress import steps
 from dppl._utils.types import Float
 from dppl.errors import ParameterError
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.queries import (
     LabelCounts,
     LabelGradients,
@@ -16,7 +17,7 @@ from dppl.kernel.queries import (
     NumberOfRecords,
     WeightedSum,
 )
-from dppl.kernel.reading import MultiLabel, Unusable
+from dppl.kernel.reading import Unusable
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import (
     SIZE_PERCENT,

@@ -19,10 +19,11 @@ from dppl._utils.types import Array, Flags, Float, Float32
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
+from dppl.kernel.parts import Part
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Codes, Unusable
-from dppl.kernel.records import Part, Parted
+from dppl.kernel.records import Parted
 from dppl.methods import model_file
 from dppl.methods.as_scikit import ScikitEstimator, check_features, check_fitted
 from dppl.methods.parameters import LatticeOptions

@@ -17,8 +17,9 @@ from dppl.kernel.queries import (
     Shortfalls,
     SoftmaxGradients,
     WeightedSum,
-    base,
 )
+from dppl.kernel.queries.base import STEPS as GRID
+from dppl.kernel.queries.base import on_grid
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import (
     CLIP,
@@ -167,11 +168,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         noise_std = measure.noise_std("mean") / unit
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
         noisy = measure("mean", weights=mean_weights) / unit @ frame.basis
-        weight = (
-            sizes.total
-            * float(sizes.shares @ base.on_grid(mean_weights, base.STEPS))
-            / base.STEPS
-        )
+        weight = sizes.total * float(sizes.shares @ on_grid(mean_weights, GRID)) / GRID
         center = shrunken_mean(noisy, weight, frame.center, noise_std)
 
         # Sixteen gradients of the softmax loss on rows minus that mean.

@@ -14,7 +14,8 @@ from dppl.kernel.privacy.budgets import (
     rounded_up,
     worth_showing,
 )
-from dppl.kernel.privacy.guarantee import NEIGHBOURS, Guarantee, Release
+from dppl.kernel.privacy.guarantee import NEIGHBOURS, Guarantee
+from dppl.kernel.privacy.release import Release
 from dppl.kernel.privacy.terms import Code, Mechanism, Term, Unit
 from dppl.statement import english
 

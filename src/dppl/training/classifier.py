@@ -245,6 +245,8 @@ class PrivateClassifier(ReleasedClassifier):
             labels = labels[:0]
             groups = None if groups is None else groups[:0]
         rows = embed_items(encoder, X, "X", rows=pipeline.ROWS)
+        if self.unknown_labels == "strict" and plan.guarantee.releases:
+            model.check(rows, labels, groups=groups)
         return self._with(
             model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         )

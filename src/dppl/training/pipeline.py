@@ -28,17 +28,11 @@ from dppl.io import PERSON, Columns, EmbeddingTable, Source, read_ids, read_tabl
 from dppl.io.records.decoding import quiet
 from dppl.io.records.record import BadRecord
 from dppl.io.tables.shards import OtherOptions, Skipped, SourceChanged, as_line
+from dppl.kernel.checking import NOT_ALL_USABLE, are_known, refuse_unusable_records
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import are_missing, ids_of_fit
-from dppl.kernel.reading import (
-    NOT_ALL_USABLE,
-    MultiLabel,
-    are_known,
-    check_kind,
-    public_classes,
-    refuse_unknown_labels,
-    refuse_unusable_records,
-)
+from dppl.kernel.reading import check_kind, public_classes, refuse_unknown_labels
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.fit_plan import Plan
 from dppl.training import Embedded, embed
@@ -158,6 +152,8 @@ def train(
                 )
                 rows.metadata.update(own_metadata)
             with watch(None):
+                if strict and plan.guarantee.releases:
+                    estimator.check(rows, labels, groups=groups)
                 estimator.fit(
                     rows, labels, groups=groups, ledger=ledger, partition=partition
                 )

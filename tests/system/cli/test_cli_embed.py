@@ -10,7 +10,7 @@ import dppl
 from dppl.cli import table as table_module
 from dppl.cli.embed import Embed
 from dppl.io import read_table
-from dppl.kernel.reading import NOT_ALL_USABLE
+from dppl.kernel.checking import NOT_ALL_USABLE
 
 
 @pytest.fixture

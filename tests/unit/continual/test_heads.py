@@ -6,8 +6,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, Ledger, SoftmaxPrototypes
 from dppl.continual import ContinualEnsemble
 from dppl.errors import ParameterError
-from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.budgets import rounded_up, split
 from dppl.kernel.privacy.terms import Unit
 from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.methods import LinearProbe

@@ -19,6 +19,7 @@ from dppl.errors import BudgetExceeded, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, Evaluation, choose, compare
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.predicting import Several
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.measure import calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy.terms import Assumption, Term, Unit
@@ -30,7 +31,6 @@ from dppl.kernel.queries.outcomes import (
     SeveralOutcomes,
     WholeSets,
 )
-from dppl.kernel.reading import MultiLabel
 from dppl.metrics import evaluate_several
 from laws.replay import spent, watched
 

@@ -22,10 +22,10 @@ from dppl import (
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.federation import Federation, InProcess, Party
 from dppl.io import EmbeddingTable
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
 from dppl.methods.model_file import describe
 from federated import CLASSES, DIM, NAMES, Together, parties, party, tables

@@ -15,9 +15,9 @@ from dppl._utils import tensorfile
 from dppl.errors import EngineError, ParameterError
 from dppl.federation import Federation, InProcess
 from dppl.federation.protocol import KEY, Message, answer_to, identity, question
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import gaussian
-from dppl.kernel.reading import MultiLabel
 from dppl.methods import LinearProbe
 from federated import CLASSES, DIM, NAMES, Way, parties, party, tables
 
@@ -493,8 +493,8 @@ def test_what_stops_at_a_row_stops_with_records_and_without(
 ):
     _, plan = begun
 
-    def exact(query, held, *, lattice, **at):
-        for block in held.blocks(lattice):
+    def exact(query, blocks, codes, **at):
+        for block in blocks:
             block[0] / "no number"
         return np.zeros((3, DIM), np.int64)
 

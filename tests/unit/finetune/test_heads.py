@@ -12,7 +12,7 @@ from dppl.errors import BudgetError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
 from dppl.finetune.network_file import training_of
-from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
+from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon
 from laws.replay import spent, watched

@@ -23,7 +23,7 @@ def gradients(net):
 def total(gradients, X, y, numbers=None, taken=None):
     persons = None if numbers is None else WholePersons(y, numbers)
     rng = np.random.default_rng(1)
-    return gradients.exact(
+    return gradients.exact_sum(
         HeldRecords(X, y, persons),
         weights=0.3 * rng.normal(size=gradients.size),
         taken=taken,

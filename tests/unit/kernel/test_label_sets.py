@@ -9,17 +9,11 @@ from scipy.sparse import csr_array
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.io import PartedTable
 from dppl.kernel import reading
-from dppl.kernel.lattice import Lattice, joint, residuals
+from dppl.kernel.label_sets import MultiLabel
+from dppl.kernel.lattice import Lattice, joint, label_residuals, residuals
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries.base import (
-    ADD_REMOVE,
-    REPLACE_ONE,
-    STEPS,
-    LabelCounts,
-    LabelGradients,
-    LabelShortfalls,
-)
-from dppl.kernel.reading import MultiLabel
+from dppl.kernel.queries.base import ADD_REMOVE, REPLACE_ONE, STEPS
+from dppl.kernel.queries.labels import LabelCounts, LabelGradients, LabelShortfalls
 from dppl.kernel.records import HeldRecords, private_data
 
 CLASSES = np.array(["c", "a", "b", "d"])
@@ -294,19 +288,21 @@ def test_a_whole_person_moves_a_query_no_further_than_a_record(name):
 
 def unclipped(patch):
     """Let residuals be as long as they are."""
-    whole = residuals._on_grid
+    whole = residuals.on_grid
 
     def short(columns, norms, *others):
         return whole(columns, np.zeros_like(norms), *others)
 
-    patch.setattr(residuals, "_on_grid", short)
+    patch.setattr(residuals, "on_grid", short)
+    patch.setattr(label_residuals, "on_grid", short)
     patch.setattr(residuals.np, "einsum", lambda _, steps, __: np.zeros(steps.shape[1]))
 
 
 def all_labels(patch):
-    patch.setattr(
-        LabelCounts, "exact", lambda self, held: STEPS * held.label_sets.sum(axis=0)
-    )
+    def counts(self, blocks, codes, label_sets, persons=None):
+        return STEPS * label_sets.sum(axis=0)
+
+    patch.setattr(LabelCounts, "exact", counts)
 
 
 def unshared(patch):

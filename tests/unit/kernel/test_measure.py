@@ -19,6 +19,7 @@ from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.stream import TensorRows
 from dppl.kernel.measure import _Counter, calibrated
+from dppl.kernel.parts import PartReader, PrivateParts, SpreadRecords
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries import (
     ADD_REMOVE,
@@ -29,13 +30,7 @@ from dppl.kernel.queries import (
 )
 from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile
 from dppl.kernel.queries.selection import Selection
-from dppl.kernel.records import (
-    HeldRecords,
-    PartReader,
-    PrivateParts,
-    PrivateTable,
-    SpreadRecords,
-)
+from dppl.kernel.records import HeldRecords, PrivateTable
 from dppl.testing import check_private, recorded, replayed
 from laws.recipes import CLASSES, KINDS, each
 

@@ -11,19 +11,23 @@ from dppl.kernel.queries.base import (
     REPLACE_ONE,
     STEPS,
     WITHIN_CLASS,
+    on_grid,
+)
+from dppl.kernel.queries.curvatures import SoftmaxCurvatures
+from dppl.kernel.queries.softmax import (
+    Hits,
+    LongResiduals,
+    Shortfalls,
+    SoftmaxGradients,
+)
+from dppl.kernel.queries.sums import (
     ClassCounts,
     ClassGramMatrices,
     ClassSums,
     GramMatrix,
-    Hits,
-    LongResiduals,
     NumberOfRecords,
     PublicClassSizes,
-    Shortfalls,
-    SoftmaxCurvatures,
-    SoftmaxGradients,
     WeightedSum,
-    on_grid,
 )
 from dppl.kernel.records import HeldRecords
 

@@ -1,6 +1,7 @@
 """Gradients of the prototypical loss: the right ones, and exact."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from scipy.special import log_softmax
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Measure, Measurement, calibrated
-from dppl.kernel.privacy import ApproxDP
-from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.kernel.mechanisms import randomness
+from dppl.kernel.privacy import ApproxDP, GaussianDP
+from dppl.kernel.queries import ADD_REMOVE, ClassSums, SoftmaxGradients
 from dppl.kernel.records import HeldRecords
 from dppl.lab.projection_queries import (
     IntegerProjection,
@@ -164,8 +166,10 @@ def test_a_projection_whose_products_are_not_exact_is_refused(step):
     query = Projected(ClassSums(Lattice(2), CLASSES), LATTICE)
     rows, codes, _, _ = problem()
     records = HeldRecords(rows, codes)
+    noise = query.mechanism(GaussianDP(1.0), 1, ADD_REMOVE)
+    asked = partial(query.answer, noise, records, randomness(0))
     steps = np.ones((2, DIM))
-    assert records.total(query, projection=IntegerProjection(steps, 1.0)).any()
+    assert asked(projection=IntegerProjection(steps, 1.0)).any()
     steps[0, 0] = step
     with pytest.raises(MeasurementError, match="must hold integers"):
-        records.total(query, projection=IntegerProjection(steps, 1.0))
+        asked(projection=IntegerProjection(steps, 1.0))

@@ -40,27 +40,27 @@ def test_votes_of_neighbours_are_those_of_a_sorted_list():
             if code >= 0
         )
         expected = np.bincount([code for _, code in order[:7]], minlength=CLASSES)
-        found = query.exact(held(X, codes), public=row[None].astype(np.int8))
+        found = held(X, codes).total(query, public=row[None].astype(np.int8))
         assert found.tolist() == expected.tolist()
 
 
 def test_teachers_vote_once_each_and_one_teacher_is_the_nearest_mean():
     X, codes = records(60)
     many = TeacherVotes(LATTICE, CLASSES, len(PUBLIC), 5)
-    assert (many.exact(held(X, codes), public=PUBLIC).sum(axis=1) == 5).all()
+    assert (held(X, codes).total(many, public=PUBLIC).sum(axis=1) == 5).all()
     one = TeacherVotes(LATTICE, CLASSES, len(PUBLIC), 1)
     rows = LATTICE.transform(X).astype(float)
     means = np.stack([rows[codes == code].sum(axis=0) for code in range(CLASSES)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
-    given = one.exact(held(X, codes), public=PUBLIC).argmax(axis=1)
+    given = held(X, codes).total(one, public=PUBLIC).argmax(axis=1)
     assert (given == (PUBLIC @ means.T).argmax(axis=1)).all()
 
 
 def asked(query, X, codes):
     if isinstance(query, TeacherVotes):
-        return query.exact(held(X, codes), public=PUBLIC)
+        return held(X, codes).total(query, public=PUBLIC)
     return np.stack(
-        [query.exact(held(X, codes), public=row[None]) for row in PUBLIC[:3]]
+        [held(X, codes).total(query, public=row[None]) for row in PUBLIC[:3]]
     )
 
 
@@ -97,7 +97,7 @@ def test_both_bounds_are_reached():
     east = PUBLIC[:1].astype(np.float32)
     for query in (TeacherVotes(LATTICE, CLASSES, 1, 1), NeighbourVotes(LATTICE, 3, 1)):
         sides = [
-            query.exact(held(X, codes), public=PUBLIC[:1])
+            held(X, codes).total(query, public=PUBLIC[:1])
             for X, codes in (
                 (-east, [1]),
                 (np.concatenate([-east, east]), [1, 0]),
@@ -118,8 +118,8 @@ def test_whole_classes_of_neighbours_are_noticed(monkeypatch):
     """The planted fault counts each of the nearest by the size of its class."""
     whole = NeighbourVotes.exact
 
-    def weighed(self, records, *, public):
-        return whole(self, records, public=public) * len(records.codes)
+    def weighed(self, blocks, codes, *, public):
+        return whole(self, blocks, codes, public=public) * len(codes)
 
     monkeypatch.setattr(NeighbourVotes, "exact", weighed)
     assert moved(QUERIES[3]) > QUERIES[3].squared_norm

@@ -182,11 +182,6 @@ class Sampled(MultiLabelPrototypes):
             {},
             "without spaces around",
         ),
-        (
-            make(unknown_labels="strict"),
-            {"y": [*Y[:-1], ["elsewhere"]]},
-            "Nothing was charged",
-        ),
         (make(), {"y": np.zeros((len(X), 3))}, "a column for each of the 4 classes"),
         (
             PrivateSearch(make(ApproxDP(1.0, 1e-6)), {"max_labels": [1, 2]}),

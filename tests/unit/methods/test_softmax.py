@@ -21,7 +21,8 @@ from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.terms import PublicInput, Term
-from dppl.kernel.queries import base as queries
+from dppl.kernel.queries import sums as queries
+from dppl.kernel.queries.base import STEPS, on_grid
 from dppl.methods import linear
 from dppl.methods import softmax as module
 from dppl.methods.linear import Ascent, ClassSizes, Frame, axis_filter
@@ -81,9 +82,7 @@ def clip_the_sum(patch):
     """Residuals go unclipped; the sum is cut to what as many clipped records could add up to."""
     whole = SoftmaxGradient.sum
 
-    def clipped_late(
-        self, blocks, codes, weights, offsets=None, *, clip, persons, label_sets
-    ):
+    def clipped_late(self, blocks, codes, weights, offsets=None, *, clip, persons):
         exact = 3 * whole(self, blocks, codes, weights, offsets, clip=3 * clip)
         longest = len(codes) * float(self.squared_sensitivity) ** 0.5
         return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(
@@ -99,7 +98,7 @@ def clip_nothing(patch):
     def on_grid(values, norms, clip, *_):
         return np.trunc(values.astype(np.float64) * residuals.RESOLUTION / clip)
 
-    patch.setattr(residuals, "_on_grid", on_grid)
+    patch.setattr(residuals, "on_grid", on_grid)
 
 
 def center_rows_by_their_batch(patch):
@@ -199,7 +198,7 @@ def weigh_above_one_in_the_balance(patch):
 
 def take_probabilities_whole(patch):
     """Not their distance from equal ones, which is shorter."""
-    whole = residuals._residuals
+    whole = residuals.softmax_residuals
 
     def probabilities(logits, codes, *, shortfalls=False):
         p, norms = whole(logits, codes, shortfalls=shortfalls)
@@ -208,10 +207,10 @@ def take_probabilities_whole(patch):
         p -= np.float32(1 / len(p)) * (codes >= 0)
         return p, np.linalg.norm(p, axis=0)
 
-    patch.setattr(residuals, "_residuals", probabilities)
+    patch.setattr(residuals, "softmax_residuals", probabilities)
     patch.setattr(
         residuals,
-        "_on_grid",
+        "on_grid",
         lambda p, norms, clip, _: np.trunc(
             p.astype(float) * residuals.RESOLUTION / clip
         ),
@@ -362,7 +361,7 @@ def test_every_gradient_has_noise_of_its_own(monkeypatch):
 
 @given(hnp.arrays(np.float64, 5, elements=st.floats()))
 def test_integer_weights_are_at_most_one_whatever_they_come_from(weights):
-    integers = queries.on_grid(weights, 1000)
+    integers = on_grid(weights, 1000)
     assert integers.min() >= 0
     assert integers.max() <= 1000
 
@@ -568,8 +567,8 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, size
     last = residuals.RESOLUTION / residuals.longest_shortfall(len(sizes))
     units = [
         1,
-        queries.STEPS,
-        queries.STEPS * Lattice(24).scale,
+        STEPS,
+        STEPS * Lattice(24).scale,
         *[2 * SoftmaxGradient(Lattice(24)).unit] * 16,
         last,
     ]
@@ -621,7 +620,7 @@ def test_noise_is_that_for_the_rows_which_are_summed():
     squared_norm = plan.setting.prepared.lattice().squared_norm
     assert (
         plan.measurements["mean"].mechanism.squared_sensitivity
-        == queries.STEPS**2 * squared_norm
+        == STEPS**2 * squared_norm
     )
 
 

@@ -28,16 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.kernel.lattice.lattice import Int8, Lattice
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 
-# Steps of the grid of residuals per unit of the clipping norm. Coarser grids would lose
-# the many small probabilities of other classes, which together are as large as the
-# residuals of a class's own records.
-RESOLUTION = 2**20
-# Steps of the grid of the weights of single records, per unit.
-WEIGHT_STEPS = 2**20
 # Up to so many records of a person Gram matrices are smaller than what they are of:
 # m²·2²⁰·s² stays below 2⁶³ ...
 PAIRED = 128

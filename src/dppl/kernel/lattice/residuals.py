@@ -21,22 +21,29 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.kernel.lattice.joint import RESOLUTION, WEIGHT_STEPS, Persons
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import compiled_kernels, cut, in_order, small_steps
+
+if TYPE_CHECKING:
+    from dppl.kernel.lattice.joint import Persons
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
+# Steps of the grid of residuals per unit of the clipping norm. Coarser grids would lose
+# the many small probabilities of other classes, which together are as large as the
+# residuals of a class's own records.
+RESOLUTION = 2**20
+# Steps of the grid of the weights of single records, per unit.
+WEIGHT_STEPS = 2**20
 # Blocks are cut so that their class by row arrays hold as many numbers as fit into a
 # core's cache, but not into fewer rows than pay for adding up their products. No result
 # depends on either.
@@ -121,7 +128,7 @@ class SoftmaxGradient:
         *,
         clip: float = 1.0,
         persons: Persons | None = None,
-        label_sets: NDArray[np.bool_] | None = None,
+        residuals_of: Callable[[Any, Float32], tuple[Float32, Float32]] | None = None,
     ) -> Int64:
         """Return the sum of all records' matrices, shape (n_classes, dim), with one column more if there is a bias.
 
@@ -131,24 +138,23 @@ class SoftmaxGradient:
         with `persons` the matrix of all records of a person to the longest of one
         record.
 
-        With `label_sets`, of shape (n, n_classes), the loss is the sum of the logistic
-        losses of all classes, and a residual is the set minus the probability of each
-        class, up to √n_classes long before it is clipped.
+        Another loss has its own `residuals_of` the records of a part and their logits,
+        with their norms.
         """
         check_clip(clip)
-        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes))
+        layer = IntegerLayer(weights, offsets, self.lattice, len(codes))
         n_classes, dim = weights.shape
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
             part: Any = slice(start, start + len(block))
             part = part if persons is None else persons.order[part]
-            if label_sets is None:
+            if residuals_of is None:
                 steps = layer.steps(block, codes[part], clip, None)
             else:
                 logits = layer.logits(block)
-                with _turns(logits.size):
-                    steps = _on_grid(*_label_residuals(logits, label_sets[part]), clip)
+                with turns(logits.size):
+                    steps = on_grid(*residuals_of(part, logits), clip)
             if persons is not None:
                 steps = persons.clipped(
                     steps, block, start, self.lattice, layer.kernels
@@ -177,11 +183,11 @@ class SoftmaxGradient:
         threshold: float,
     ) -> int:
         """Return the number of records whose residual, before clipping, is longer than `threshold`."""
-        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
+        layer = IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
 
         def count(item: tuple[int, Int8]) -> int:
             start, block = item
-            _, norms = _residuals(
+            _, norms = softmax_residuals(
                 layer.logits(block), codes[start : start + len(block)]
             )
             return int(np.count_nonzero(norms > np.float32(threshold)))
@@ -196,7 +202,7 @@ class SoftmaxGradient:
         offsets: Float | None = None,
     ) -> NDArray[np.bool_]:
         """Mark the records whose own class has the largest logit, or shares it; each by its own row alone."""
-        layer = _IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
+        layer = IntegerLayer(weights, offsets, self.lattice, len(codes) // 2)
 
         def right(item: tuple[int, Int8]) -> NDArray[np.bool_]:
             start, block = item
@@ -226,7 +232,7 @@ class SoftmaxGradient:
         So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax
         are.
         """
-        layer = _IntegerLayer(weights, None, self.lattice, len(codes) // 2)
+        layer = IntegerLayer(weights, None, self.lattice, len(codes) // 2)
         longest = longest_shortfall(len(weights))
 
         def exact_sum(item: tuple[int, Int8]) -> Int64:
@@ -243,68 +249,6 @@ class SoftmaxGradient:
         return total
 
 
-def curvature_sums(
-    lattice: Lattice, blocks: Iterable[Int8], codes: Codes, weights: Float
-) -> Int64:
-    """Sum the blocks on the diagonal of the softmax loss's Hessian, shape (n_classes, dim, dim), as exact integers.
-
-    A record adds w_c·q·qᵀ to the matrix of class c, as `SoftmaxCurvatures` of
-    `dppl.kernel.queries` says. Divide by `RESOLUTION` s² to get Hessians in units of φ.
-    """
-    layer = _IntegerLayer(weights, None, lattice)
-    n_classes, dim = weights.shape
-    total = np.zeros((n_classes, dim, dim), np.int64)
-    lock = Lock()
-
-    def add(item: tuple[int, Int8]) -> None:
-        start, block = item
-        # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them
-        # exactly.
-        wide = block.astype(np.float64)
-        residuals, _ = _residuals(
-            layer.logits(block), codes[start : start + len(block)]
-        )
-        for code, steps in enumerate(_curvatures_on_grid(residuals)):
-            products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
-            with lock:
-                total[code] += products
-
-    for _ in in_order(add, cut(blocks, layer.block_rows)):
-        pass
-    return total
-
-
-def label_shortfalls(
-    lattice: Lattice,
-    blocks: Iterable[Int8],
-    label_sets: NDArray[np.bool_],
-    weights: Float,
-    offsets: Float | None,
-    clip: float,
-    of_records: Callable[[slice], Int64],
-) -> Int64:
-    """Sum each record's label set minus the probabilities of its classes, shape (n_classes,), clipped and weighted.
-
-    Divide by `RESOLUTION` and multiply by clip. A record adds at most `RESOLUTION`, as
-    a residual of `SoftmaxGradient`.
-    """
-    check_clip(clip)
-    layer = _IntegerLayer(weights, offsets, lattice)
-    total = np.zeros(len(weights), np.int64)
-
-    def exact_sum(item: tuple[int, Int8]) -> Int64:
-        start, block = item
-        part = slice(start, start + len(block))
-        residuals = _label_residuals(layer.logits(block), label_sets[part])
-        return np.asarray(
-            _on_grid(*residuals, clip, of_records(part)).sum(axis=1), np.int64
-        )
-
-    for exact in in_order(exact_sum, cut(blocks, layer.block_rows)):
-        total += exact
-    return total
-
-
 def longest_shortfall(n_classes: int) -> float:
     """Return how far probabilities may lie from equal ones; 1 for a single class, whose probability is 1."""
     return math.sqrt(1 - 1 / n_classes) or 1.0
@@ -316,7 +260,7 @@ def check_clip(clip: float) -> None:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 
 
-class _IntegerLayer:
+class IntegerLayer:
     """A linear layer whose products with lattice rows are exact in float32, for so many records.
 
     What follows is computed by NumPy, or compiled, with the same bits.
@@ -382,9 +326,11 @@ class _IntegerLayer:
             return self.kernels.softmax_steps(
                 logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS
             )
-        with _turns(logits.size):
-            return _on_grid(
-                *_residuals(logits, codes, shortfalls=shortfalls), clip, of_records
+        with turns(logits.size):
+            return on_grid(
+                *softmax_residuals(logits, codes, shortfalls=shortfalls),
+                clip,
+                of_records,
             )
 
     def products(self, steps: Any, rows: Int8) -> Int64:
@@ -397,17 +343,18 @@ class _IntegerLayer:
         return np.asarray((steps @ rows.astype(np.float64)).astype(np.int64))
 
 
-def _turns(numbers: int) -> AbstractContextManager[Any]:
+def turns(numbers: int) -> AbstractContextManager[Any]:
+    """Let few threads at a time work on so many numbers, if they are few."""
     return small_steps if numbers <= _BLOCK_NUMBERS else nullcontext()
 
 
-def _residuals(
+def softmax_residuals(
     logits: Float32, codes: Codes, *, shortfalls: bool = False
 ) -> tuple[Float32, Float32]:
     """Return residuals (or 1/C - p), of shape (n_classes, n), over the logits, and their norms."""
     logits -= logits.max(axis=0)
-    r = _exp(logits)
-    r /= -_sum_of_rows(r)
+    r = exp_of(logits)
+    r /= -sum_of_rows(r)
     if shortfalls:
         r += np.float32(1 / len(r))
     else:
@@ -415,24 +362,10 @@ def _residuals(
         r[codes[counted], counted] += np.float32(1)
     if (codes < 0).any():
         r[:, codes < 0] = 0
-    return r, np.sqrt(_sum_of_rows(np.square(r)))
+    return r, np.sqrt(sum_of_rows(np.square(r)))
 
 
-def _label_residuals(
-    logits: Float32, label_sets: NDArray[np.bool_]
-) -> tuple[Float32, Float32]:
-    """Return label sets minus the logistic function of logits, of shape (n_classes, n), and their norms."""
-    positive = logits > 0
-    r = _exp(-np.abs(logits))
-    r /= 1 + r  # the smaller of p and 1 - p
-    # Of a label that a record has, 1 - p, and of another -p.
-    present = label_sets.T
-    r = np.where(positive == present, r, 1 - r)
-    np.negative(r, out=r, where=~present)
-    return r, np.sqrt(_sum_of_rows(np.square(r)))
-
-
-def _on_grid(
+def on_grid(
     columns: Float32, norms: Float32, clip: float, of_records: Int64 | None = None
 ) -> Float:
     """Return integers of squared norm at most RESOLUTION², one column a record, over the columns; perhaps weighted."""
@@ -448,17 +381,7 @@ def _on_grid(
     return steps
 
 
-def _curvatures_on_grid(residuals: Float32) -> Float:
-    """Return integers w of 27·‖w‖² ≤ 4·RESOLUTION², one column a record; a residual is p or 1 - p, up to its sign."""
-    p = np.abs(residuals)
-    steps: Float = np.trunc(p * (1 - p) * LENGTH).astype(np.float64)
-    steps[:, ~(27 * np.einsum("ij,ij->j", steps, steps) <= 4 * RESOLUTION**2)] = (
-        0  # as in `_on_grid`
-    )
-    return steps
-
-
-def _exp(x: Float32) -> Float32:
+def exp_of(x: Float32) -> Float32:
     """Replace x ≤ 0 by exp(x), floored at 2⁻⁴⁰, with operations that IEEE 754 defines to the last bit."""
     x *= LOG2_E
     np.maximum(x, SMALLEST_LOG2, out=x)
@@ -476,7 +399,7 @@ def _exp(x: Float32) -> Float32:
     return power
 
 
-def _sum_of_rows(values: Float32) -> Float32:
+def sum_of_rows(values: Float32) -> Float32:
     """Add rows pairwise, in an order that their number alone decides."""
     while len(values) > 1:
         pairs, odd = divmod(len(values), 2)

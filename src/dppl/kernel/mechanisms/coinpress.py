@@ -16,8 +16,9 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import round_within
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
-from dppl.kernel.privacy import Budget, GaussianDP, Release
-from dppl.kernel.privacy.accounting import cost_of_gaussian, root_below
+from dppl.kernel.privacy.budgets import Budget, GaussianDP
+from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.rounding import cost_of_gaussian, root_below
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Float = NDArray[np.float64]

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from dppl.errors import InputError
 from dppl.kernel.mechanisms.randomness import Randomness
-from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.accounting import cost_of_selection
+from dppl.kernel.privacy.budgets import Budget
+from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.rounding import cost_of_selection
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]

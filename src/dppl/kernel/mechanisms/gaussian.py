@@ -1,4 +1,4 @@
-"""The Gaussian mechanism on integer vectors, symmetric matrices and Poisson samples, its noise exactly rounded."""
+"""The Gaussian mechanism on integers, its noise exactly rounded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
-from dppl.kernel.privacy import ApproxDP, Budget, Release
-from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
-    root_above,
-    sampled_gaussian_epsilon,
-    sampled_gaussian_multiplier,
-)
+from dppl.kernel.privacy.budgets import Budget
+from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.rounding import cost_of_gaussian, root_above
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
@@ -26,8 +22,6 @@ Int64 = NDArray[np.int64]
 # Noise that saturates at the ends of int64 would show the value it is added to. At this
 # width that takes 2¹⁰ standard deviations.
 _WIDEST = 2.0**52
-# Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
-_RATE_BITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,123 +83,5 @@ class RoundedGaussian:
             cost=cost_of_gaussian(
                 self.squared_sensitivity / Fraction(self.noise_std) ** 2
             ),
-            times=self.times,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SymmetricRoundedGaussian(RoundedGaussian):
-    """Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
-
-    A Frobenius norm counts every entry off the diagonal twice, so those get noise
-    narrower by √2: on and above the diagonal the noise is then as wide as the norm is
-    long, in every direction.
-
-    **Privacy.** Let neighbours differ by D, in all matrices together. Divided by their
-    standard deviations, sigma on the diagonal and tau (`off_diagonal_noise_std`) above
-    it, their entries there have the squared distance mu² = Σ_i D_ii²/σ² + Σ_{i<j}
-    D_ij²/τ², and the noise is standard normal: mu in Gaussian DP, as for
-    `RoundedGaussian`. As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius norm. The
-    part below the diagonal is a copy.
-    """
-
-    _code: ClassVar[Mechanism] = Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN
-    _norm: ClassVar[Norm] = Norm.FROBENIUS
-    _stated: ClassVar[tuple[str, ...]] = ("noise_std", "off_diagonal_noise_std")
-
-    @property
-    def off_diagonal_noise_std(self) -> float:
-        """The smallest float τ with 2τ² ≥ σ²."""
-        return root_above(Fraction(self.noise_std) ** 2 / 2)
-
-    def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return symmetric matrices, read on and above the diagonal, plus symmetric noise."""
-        *stack, d, _ = exact.shape
-        diagonal, (rows, columns) = np.arange(d), np.triu_indices(d, 1)
-        noisy = exact.copy()
-        noisy[..., diagonal, diagonal] += source.rounded_gaussian(
-            self.noise_std, (*stack, d)
-        )
-        noisy[..., rows, columns] += source.rounded_gaussian(
-            self.off_diagonal_noise_std, (*stack, len(rows))
-        )
-        noisy[..., columns, rows] = noisy[..., rows, columns]
-        return noisy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledGaussian:
-    """Gaussian noise on sums over Poisson samples, drawn for each of `times` releases."""
-
-    each: RoundedGaussian  # the noise of one release
-    times: int
-    threshold: int  # a record is in a sample with probability threshold/2³²
-    cost: ApproxDP  # of all releases together
-
-    @classmethod
-    def within(
-        cls,
-        budget: Budget,
-        squared_sensitivity: Fraction,
-        times: int,
-        rate: float,
-        mu: float = 0.0,
-    ) -> SampledGaussian:
-        """Return the least noise that stays within `budget`; rounding it is post-processing.
-
-        The sensitivity is for all records, and `rate` the probability with which one is
-        sampled, rounded down to a multiple of 2⁻³², and at least that. Sampling
-        improves (epsilon, delta), not zCDP. Other Gaussian releases of the same
-        records, which cost `mu`, are within the budget, too.
-        """
-        if not isinstance(budget, ApproxDP):
-            raise BudgetError(
-                f"sampling_rate below 1 is accounted in approximate DP; use ApproxDP, not {budget!r}."
-            )
-        threshold = max(1, math.floor(rate * 2**_RATE_BITS))
-        sampling = {"sampling_rate": threshold / 2**_RATE_BITS, "steps": times}
-        multiplier = sampled_gaussian_multiplier(
-            budget.epsilon, budget.delta, mu=mu, **sampling
-        )
-        noise_std = root_above(
-            squared_sensitivity / Fraction(math.nextafter(1 / multiplier, 0.0)) ** 2
-        )
-        each = RoundedGaussian(
-            squared_sensitivity=squared_sensitivity, noise_std=noise_std
-        )
-        epsilon = (
-            sampled_gaussian_epsilon(multiplier, budget.delta, **sampling)
-            if mu
-            else budget.epsilon
-        )
-        return cls(
-            each=each,
-            times=times,
-            threshold=threshold,
-            cost=ApproxDP(epsilon, budget.delta),
-        )
-
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation in one release."""
-        return self.each.noise_std
-
-    def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
-        """Toss a coin for each of n records; which are in the sample is as private as they are."""
-        draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
-        return np.frombuffer(draws, "<u4") < self.threshold
-
-    def describe(self, statistic: Term[Statistic]) -> Release:
-        """Return the entry of the guarantee."""
-        return Release(
-            mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
-            statistic=statistic,
-            sensitivity=math.sqrt(self.each.squared_sensitivity),
-            norm=Norm.L2,
-            parameters={
-                "noise_std": self.noise_std,
-                "sampling_rate": self.threshold / 2**_RATE_BITS,
-            },
-            cost=self.cost.to_dict(),
             times=self.times,
         )

@@ -7,5 +7,5 @@ from .composition import Composed as Composed
 from .composition import Cost as Cost
 from .composition import compose as compose
 from .guarantee import Guarantee as Guarantee
-from .guarantee import Release as Release
 from .ledger import Ledger as Ledger
+from .release import Release as Release

@@ -3,6 +3,11 @@
 A number such as 1.0 means nothing without its notion, so budgets of different notions
 neither compare nor mix; the conversions that exist are methods, and those that do not
 raise `BudgetError` and say why.
+
+`split` shares a budget among releases, and `budget_of_one` among the rows of a person
+(group privacy). Rows that enter releases which follow from one class each cost as
+releases on disjoint data that one person's rows are in, sqrt(k) times mu for k rows. In
+general they cost what k neighbour steps do, k times mu.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import decimal
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import ClassVar
@@ -19,6 +24,7 @@ from typing import ClassVar
 from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import accounting, tradeoff
+from dppl.kernel.privacy.rounding import below, root_below
 
 USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
 # Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of
@@ -26,6 +32,9 @@ USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
 # cases, and pure DP in 95 %.
 STRONG_AND_WEAK = (1.0, 3.0)
 LARGE_DELTA = 1e-4  # from here on too large for most data
+# Costs of single rows are rounded up, and once more the costs of several that follow
+# from them: their squares add up to less than this share above what they are.
+_HEAD_ROOM = 1 + Fraction(1, 2**48)
 # A smaller share of a budget remains by rounding, and is nothing that anyone would
 # spend.
 _REMAINDER = 1e-5
@@ -226,11 +235,11 @@ class ZCDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
-        return GaussianDP(accounting.root_below(2 * Fraction(as_typed(self.rho))))
+        return GaussianDP(root_below(2 * Fraction(as_typed(self.rho))))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
-        return accounting.root_below(8 * Fraction(self.rho))
+        return root_below(8 * Fraction(self.rho))
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +340,7 @@ def as_typed(value: float) -> float:
     >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
     (0.5, True)
     """
-    return accounting.below(min(Fraction(repr(value)), Fraction(value)))
+    return below(min(Fraction(repr(value)), Fraction(value)))
 
 
 def worth_showing(left: float, budget: float) -> float:
@@ -356,3 +365,42 @@ def rounded_up(value: float, digits: int = 6) -> str:
         ).create_decimal(decimal.Decimal(value))
         short = f"{float(nearest):.{digits}g}"
     return short.replace("e-0", "e-").replace("e+0", "e+")
+
+
+def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
+    """Share what a budget allows in Gaussian noise in these proportions, each part rounded down.
+
+    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it
+    is these that are shared.
+
+    >>> split(GaussianDP(5.0), (9, 16))
+    [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
+    """
+    validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
+    squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
+    exact = [Fraction(float(share)) for share in shares]
+    return [GaussianDP(root_below(squared_mu * share / sum(exact))) for share in exact]
+
+
+def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
+    """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
+
+    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP,
+    or in pure DP to selections. The rows are in different classes. Either all releases
+    are selections, whose costs add up in pure DP (`selects`), or what is released of a
+    class follows from the rows of that class alone, with its own noise.
+
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3
+    (composition). Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups)
+    and Lemma 1.7 (composition).
+    """
+    if budget.is_zero:
+        return budget
+    if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
+        return PureDP(below(Fraction(as_typed(budget.epsilon)) / n_rows))
+    squared = _HEAD_ROOM * (n_rows**2 if selects else n_rows)
+    if isinstance(budget, ZCDP):
+        return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
+    return GaussianDP(
+        root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared)
+    )

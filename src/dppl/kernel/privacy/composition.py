@@ -1,9 +1,4 @@
-"""What several releases on the same records cost together, and several records of one person (group privacy).
-
-Rows that enter releases which follow from one class each cost as releases on disjoint
-data that one person's rows are in, sqrt(k) times mu for k rows. In general they cost
-what k neighbour steps do, k times mu.
-"""
+"""What several releases on the same records cost together."""
 
 from __future__ import annotations
 
@@ -16,14 +11,10 @@ from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy.accounting import (
     ORDERS,
-    above,
-    below,
     check_mean_runs,
-    cost_of_gaussian,
     epsilon_at_order,
     epsilon_of_zcdp,
     renyi_of_best,
-    root_below,
 )
 from dppl.kernel.privacy.budgets import (
     ZCDP,
@@ -31,13 +22,9 @@ from dppl.kernel.privacy.budgets import (
     Budget,
     GaussianDP,
     PureDP,
-    as_typed,
 )
+from dppl.kernel.privacy.rounding import above, cost_of_gaussian
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
-
-# Costs of single rows are rounded up, and once more the costs of several that follow
-# from them: their squares add up to less than this share above what they are.
-_HEAD_ROOM = 1 + Fraction(1, 2**48)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,45 +111,6 @@ class Composed:
     epsilon: float
     delta: float
     route: str
-
-
-def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
-    """Share what a budget allows in Gaussian noise in these proportions, each part rounded down.
-
-    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it
-    is these that are shared.
-
-    >>> split(GaussianDP(5.0), (9, 16))
-    [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
-    """
-    validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
-    squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
-    exact = [Fraction(float(share)) for share in shares]
-    return [GaussianDP(root_below(squared_mu * share / sum(exact))) for share in exact]
-
-
-def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
-    """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
-
-    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP,
-    or in pure DP to selections. The rows are in different classes. Either all releases
-    are selections, whose costs add up in pure DP (`selects`), or what is released of a
-    class follows from the rows of that class alone, with its own noise.
-
-    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3
-    (composition). Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups)
-    and Lemma 1.7 (composition).
-    """
-    if budget.is_zero:
-        return budget
-    if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
-        return PureDP(below(Fraction(as_typed(budget.epsilon)) / n_rows))
-    squared = _HEAD_ROOM * (n_rows**2 if selects else n_rows)
-    if isinstance(budget, ZCDP):
-        return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
-    return GaussianDP(
-        root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared)
-    )
 
 
 def total_mu(costs: Iterable[Cost]) -> float:

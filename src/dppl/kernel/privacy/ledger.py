@@ -27,10 +27,8 @@ from dppl._utils.optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
 from dppl.kernel.privacy.accounting import (
-    below,
     epsilon_and_order,
     epsilon_of_zcdp,
-    root_below,
     search_epsilon_and_order,
     zcdp_within,
 )
@@ -52,6 +50,7 @@ from dppl.kernel.privacy.composition import (
     total_rho,
 )
 from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency, Charge, Guarantee
+from dppl.kernel.privacy.rounding import below, root_below
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import (
     SMALLEST_EPSILON,

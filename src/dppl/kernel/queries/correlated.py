@@ -25,10 +25,13 @@ from numpy.typing import NDArray
 from dppl._utils import tensorfile
 from dppl._utils.files import Output, locked, remove_parts, reserved, write_atomically
 from dppl.errors import InputError
-from dppl.kernel.mechanisms import Randomness, RoundedGaussian
+from dppl.kernel.mechanisms.gaussian import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.kernel.queries import ClassSums, OwnAnswer, factors
+from dppl.kernel.queries import factors
+from dppl.kernel.queries.base import OwnAnswer
 from dppl.kernel.queries.factors import Row
+from dppl.kernel.queries.sums import ClassSums
 from dppl.kernel.records import Records
 
 Int64 = NDArray[np.int64]

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError
 from dppl.kernel import persons, reading
-from dppl.kernel.mechanisms import ExponentialMechanism, Randomness
-from dppl.kernel.privacy import Budget
+from dppl.kernel.mechanisms.exponential import ExponentialMechanism
+from dppl.kernel.mechanisms.randomness import Randomness
+from dppl.kernel.privacy.budgets import Budget
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
     STEPS,
@@ -169,9 +170,10 @@ class Outcomes:
         """Whether the label of each record names the predicted class."""
         return np.asarray((self.codes >= 0) & (self.predicted == self.codes))
 
-    def total(self, query: Query, **released: Any) -> Int64:
+    def total(self, query: Any, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
-        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+        total: Int64 = query.exact(self, **query.checked(**released))
+        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -215,9 +217,10 @@ class SeveralOutcomes:
             weights = _shares(all_count, persons.person_codes(ids), right, *sets)
         return cls(truth, predicted, right, weights)
 
-    def total(self, query: Query, **released: Any) -> Int64:
+    def total(self, query: Any, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
-        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+        total: Int64 = query.exact(self, **query.checked(**released))
+        return total
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -232,9 +235,10 @@ class Rivals:
         """Put the outcomes of classifiers of the same classes side by side."""
         return cls(np.stack([one.right for one in each]), each[0].weights)
 
-    def total(self, query: Query, **released: Any) -> Int64:
+    def total(self, query: Any, **released: Any) -> Int64:
         """Return the value of a query of these outcomes."""
-        return query.exact(self, **query.checked(**released))  # type: ignore[arg-type]  # of outcomes, not of rows
+        total: Int64 = query.exact(self, **query.checked(**released))
+        return total
 
 
 def _shares(codes: Codes, numbers: Codes, *told: NDArray[Any]) -> Int64:

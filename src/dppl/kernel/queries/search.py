@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.measure import Calibrated, Measure
-from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.mechanisms.randomness import Randomness, randomness
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.kernel.queries import Query
+from dppl.kernel.queries.base import Blocks, Codes, Query
 from dppl.kernel.records import HeldRecords, Records
 
 Int64 = NDArray[np.int64]
-_ROWS = 4096
 # Sides of the coin that is tossed for each record.
 _SIDES = 256
 
@@ -60,21 +58,17 @@ class RightAnswers(Query):
         """Twice as much by class, and as much in all."""
         return 2 if self.by_class else 1
 
-    def exact(self, records: HeldRecords, *, model: Any) -> Int64:
+    def exact(self, blocks: Blocks, codes: Codes, *, model: Any) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""
-        mapped = (
-            row
-            for block in iter_blocks(records.rows, _ROWS)
-            for row in model.lattice_.features(block)
-        )
+        mapped = (row for block in blocks for row in model.lattice_.features(block))
         guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
-        known = records.codes >= 0
-        right = known & (np.array(guesses, np.intp) == records.codes)
+        known = codes >= 0
+        right = known & (np.array(guesses, np.intp) == codes)
         if not self.by_class:
             return np.array([np.count_nonzero(right)], np.int64)
         return np.stack(
             [
-                np.bincount(records.codes[chosen], minlength=self.n_classes)
+                np.bincount(codes[chosen], minlength=self.n_classes)
                 for chosen in (right, known)
             ]
         )

@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from dppl._utils.progress import PATIENCE, progress
 from dppl.errors import InputError
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
-from dppl.kernel.lattice.kernels import (
+from dppl.kernel.lattice.lattice import Int8
+from dppl.kernel.lattice.similarities import (
     PUBLIC_ROWS,
     SimilarityClip,
     each_utilities,
     utilities,
 )
-from dppl.kernel.lattice.lattice import Int8
-from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
-from dppl.kernel.mechanisms.exponential import Requests
-from dppl.kernel.privacy import Budget
+from dppl.kernel.mechanisms.exponential import ExponentialMechanism, Requests, Tally
+from dppl.kernel.mechanisms.randomness import Randomness
+from dppl.kernel.privacy.budgets import Budget
 from dppl.kernel.privacy.terms import Statistic, Term
-from dppl.kernel.queries import OwnAnswer
+from dppl.kernel.queries.base import OwnAnswer
 from dppl.kernel.reading import Codes
-from dppl.kernel.records import HeldRecords, Records, pieces
+from dppl.kernel.records import HeldRecords, Records
 
 Int64 = NDArray[np.int64]
 
@@ -102,7 +102,11 @@ class Selection(OwnAnswer):
         )
         # Pieces are scored one by one, in parts with a tally each. Where parts of the
         # records are read, tasks read the files of public rows, too.
-        pool = [public] if isinstance(records, HeldRecords) else pieces(public)
+        pool = [public]
+        if not isinstance(records, HeldRecords):
+            from dppl.kernel.parts import pieces
+
+            pool = pieces(public)
         first_rows = [0, *accumulate(piece.shape[0] for piece in pool)]
         first_parts = [0, *accumulate(scores.n_parts(piece.shape[0]) for piece in pool)]
         scored = dict(records.each(scores.tallies, pool))

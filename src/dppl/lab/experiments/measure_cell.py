@@ -22,7 +22,7 @@ from dppl._utils.types import Array
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.kernel.mechanisms import CoinPress
 from dppl.kernel.persons import ids_of_fit
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.budgets import split
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.lab import long_tailed
 from dppl.lab.experiments.config import NATURAL, NO_NOISE, SCHEMA, Cell

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import softmax
 
-from dppl.kernel.lattice import Lattice, iter_blocks, kernels, residuals
+from dppl.kernel.lattice import Lattice, curvatures, iter_blocks, kernels, residuals
+from dppl.kernel.lattice.curvatures import curvature_sums
 from dppl.kernel.lattice.kernels import gram_matrices
-from dppl.kernel.lattice.residuals import curvature_sums
 from dppl.kernel.queries import SoftmaxCurvatures
 
 DIM = 5
@@ -197,10 +197,10 @@ def test_the_bound_on_curvatures_is_reached_where_three_classes_are_equally_like
 
 def test_probabilities_that_break_the_bound_count_for_nothing():
     """The check does not rest on the softmax: halves for four classes are no probabilities."""
-    good = residuals._curvatures_on_grid(
+    good = curvatures._curvatures_on_grid(
         np.array([[0.5, -0.5, 0.0, 0.0]], np.float32).T
     )
-    bad = residuals._curvatures_on_grid(np.full((4, 1), 0.5, np.float32))
+    bad = curvatures._curvatures_on_grid(np.full((4, 1), 0.5, np.float32))
     assert good.any()
     assert not bad.any()
-    assert not residuals._curvatures_on_grid(np.full((4, 1), np.nan, np.float32)).any()
+    assert not curvatures._curvatures_on_grid(np.full((4, 1), np.nan, np.float32)).any()

@@ -1,13 +1,15 @@
 """What the records of a person add together to a gradient, against exact numbers."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 
 from dppl.kernel.lattice import Lattice, joint, residuals
-from dppl.kernel.lattice.joint import RESOLUTION, Persons
-from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.lattice.joint import Persons
+from dppl.kernel.lattice.label_residuals import label_residuals
+from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
 
 DIM = 16
 CLASSES = 3
@@ -99,7 +101,12 @@ def test_label_sets_of_a_person_are_clipped_together_on_both_ways(kernels, monke
 
     def total():
         return SoftmaxGradient(LATTICE).sum(
-            [rows], codes, W, clip=0.5, persons=persons, label_sets=sets
+            [rows],
+            codes,
+            W,
+            clip=0.5,
+            persons=persons,
+            residuals_of=partial(label_residuals, sets),
         )
 
     found = total()

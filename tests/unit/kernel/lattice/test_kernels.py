@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.errors import InputError
-from dppl.kernel.lattice import Lattice, iter_blocks, kernels, take_rows
-from dppl.kernel.lattice.kernels import SimilarityClip, class_sums, utilities
+from dppl.kernel.lattice import Lattice, iter_blocks, similarities, take_rows
+from dppl.kernel.lattice.kernels import class_sums
+from dppl.kernel.lattice.similarities import SimilarityClip, utilities
 
 
 class Table:
@@ -73,7 +74,9 @@ def test_the_block_size_does_not_show(rows, monkeypatch):
     clip = SimilarityClip(
         int(0.1 * lattice.squared_norm), int(0.7 * lattice.squared_norm)
     )
-    monkeypatch.setattr(kernels, "_TILES", dict.fromkeys(kernels._TILES, (rows, rows)))
+    monkeypatch.setattr(
+        similarities, "_TILES", dict.fromkeys(similarities._TILES, (rows, rows))
+    )
     assert (
         utilities(private, lattice.blocks(public, 64), 111, lattice, clip)
         == naive_utilities(private, public, clip)
@@ -90,8 +93,10 @@ def test_both_paths_agree_where_nothing_is_clipped():
     assert clip.touches_nothing(lattice)
     rows = np.concatenate(private)
     ends = np.cumsum([len(q) for q in private])
-    linear = kernels._LinearScore(rows, ends, lattice, clip)(public)
-    assert (linear == kernels._ClippedScore(rows, ends, clip, np.float32)(public)).all()
+    linear = similarities._LinearScore(rows, ends, lattice, clip)(public)
+    assert (
+        linear == similarities._ClippedScore(rows, ends, clip, np.float32)(public)
+    ).all()
 
 
 def test_the_equality_test_notices_sums_of_too_many_rows(monkeypatch):
@@ -101,7 +106,7 @@ def test_the_equality_test_notices_sums_of_too_many_rows(monkeypatch):
         np.repeat(lattice_rows(np.random.default_rng(2), 1, lattice), 500, axis=0)
     ]
     clip = SimilarityClip(-int(lattice.squared_norm), int(lattice.squared_norm) - 1)
-    score = kernels._ClippedScore(private[0], np.array([500]), clip, np.float32)
+    score = similarities._ClippedScore(private[0], np.array([500]), clip, np.float32)
     exact = score(private[0][:1])
     assert (exact == naive_utilities(private, private[0][:1], clip)).all()
     score.exact_rows = 500
@@ -182,7 +187,7 @@ def test_the_linear_path_is_exact_far_beyond_float32():
 def test_the_linear_path_leaves_floats_before_they_fail():
     lattice = Lattice(4)
     square = int(lattice.squared_norm) + 1
-    score = kernels._LinearScore(
+    score = similarities._LinearScore(
         np.zeros((1, 4), np.int8),
         np.array([1]),
         lattice,
@@ -197,7 +202,7 @@ def test_the_linear_path_leaves_floats_before_they_fail():
             return 2**52
 
     many = np.zeros((1, 4), np.int8).view(Many)
-    score = kernels._LinearScore(
+    score = similarities._LinearScore(
         many, np.array([1]), lattice, SimilarityClip(-square, square)
     )
     assert score.sums.dtype == np.int64

@@ -1,17 +1,15 @@
 """What numba compiles of residuals and products, against NumPy, to the last bit."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from dppl.kernel.lattice import Lattice, residuals, stream
 from dppl.kernel.lattice.joint import Persons
-from dppl.kernel.lattice.kernels import SimilarityClip, utilities
-from dppl.kernel.lattice.residuals import (
-    RESOLUTION,
-    WEIGHT_STEPS,
-    SoftmaxGradient,
-    label_shortfalls,
-)
+from dppl.kernel.lattice.label_residuals import label_residuals, label_shortfalls
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
+from dppl.kernel.lattice.similarities import SimilarityClip, utilities
 
 compiled = pytest.importorskip("numba") and pytest.importorskip(
     "dppl.kernel.lattice.compiled"
@@ -68,8 +66,10 @@ def test_a_million_odd_residuals_are_the_same_integers(n_classes):
     clip = rng.choice([0.01, 0.5, 1.2])
     for shortfalls in (False, True):
         with np.errstate(invalid="ignore"):
-            pairs = residuals._residuals(logits.copy(), codes, shortfalls=shortfalls)
-            expected = residuals._on_grid(*pairs, clip, weights)
+            pairs = residuals.softmax_residuals(
+                logits.copy(), codes, shortfalls=shortfalls
+            )
+            expected = residuals.on_grid(*pairs, clip, weights)
         shares = weights / WEIGHT_STEPS
         assert (
             compiled.softmax_steps(
@@ -127,7 +127,10 @@ def test_everything_of_a_layer_is_the_same(dim, n_classes, size):
         lambda: gradient.sum(blocks, codes, weights, offsets, clip=0.8),
         lambda: SoftmaxGradient(lattice).sum(blocks, codes, weights, persons=persons),
         lambda: gradient.sum(
-            blocks, codes, np.asfortranarray(weights), label_sets=sets
+            blocks,
+            codes,
+            np.asfortranarray(weights),
+            residuals_of=partial(label_residuals, sets),
         ),
         lambda: gradient.hits(blocks, codes, weights, offsets),
         lambda: gradient.shortfalls(blocks, codes, weights, of_records.__getitem__),

@@ -90,7 +90,7 @@ def test_the_sum_equals_integer_arithmetic_on_one_record_after_the_other(
     lattice, rows, codes, weights, offsets = problem(seed, n, dim, n_classes)
     bias = 37 * with_bias
     clip = 0.8
-    layer = residuals._IntegerLayer(weights, offsets, lattice)
+    layer = residuals.IntegerLayer(weights, offsets, lattice)
     expected = np.zeros((n_classes, dim + with_bias), object)
     for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
         if code >= 0:
@@ -106,8 +106,10 @@ def test_the_sum_equals_integer_arithmetic_on_one_record_after_the_other(
 
 
 def steps_of(lattice, rows, codes, weights, offsets):
-    layer = residuals._IntegerLayer(weights, offsets, lattice)
-    return residuals._on_grid(*residuals._residuals(layer.logits(rows), codes), 0.9)
+    layer = residuals.IntegerLayer(weights, offsets, lattice)
+    return residuals.on_grid(
+        *residuals.softmax_residuals(layer.logits(rows), codes), 0.9
+    )
 
 
 def check_position_does_not_show(n_classes, dim=100, n=67):
@@ -145,7 +147,7 @@ def test_the_position_test_notices_products_of_floats(monkeypatch):
             + scaled[:, :start] @ wide[:, :start].T
         )
 
-    monkeypatch.setattr(residuals._IntegerLayer, "logits", logits)
+    monkeypatch.setattr(residuals.IntegerLayer, "logits", logits)
     with pytest.raises(AssertionError):
         check_position_does_not_show(3)
 
@@ -200,7 +202,7 @@ def test_the_neighbour_test_notices_residuals_that_are_not_clipped(monkeypatch):
     def on_grid(values, norms, clip, *_):
         return np.trunc(values * RESOLUTION / clip).astype(np.float64)
 
-    monkeypatch.setattr(residuals, "_on_grid", on_grid)
+    monkeypatch.setattr(residuals, "on_grid", on_grid)
     with pytest.raises(AssertionError):
         test_a_record_changes_the_sum_by_its_own_part_and_no_more_than_stated.hypothesis.inner_test(
             (0, 1, 3, 30.0, 1e-3, 0)
@@ -223,7 +225,7 @@ def test_the_stated_sensitivity_is_reached():
 def test_a_residual_longer_than_the_grid_allows_is_left_out():
     """The check that the proof rests on, should float arithmetic ever mislead the clipping."""
     values = np.array([[0.9, 0.9, np.nan], [0.3, -0.9, 0.0]], np.float32)
-    steps = residuals._on_grid(values, np.full(3, 0.95, np.float32), 0.1)
+    steps = residuals.on_grid(values, np.full(3, 0.95, np.float32), 0.1)
     assert steps[:, 0].all()
     assert not steps[:, 1:].any()
 
@@ -286,17 +288,17 @@ def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(
 
 
 def test_the_neighbour_test_notices_probabilities_in_place_of_shortfalls(monkeypatch):
-    whole = residuals._residuals
+    whole = residuals.softmax_residuals
 
     def probabilities(logits, codes, *, shortfalls):
         columns, _ = whole(logits, codes, shortfalls=shortfalls)
         columns -= np.float32(1 / len(columns))
         return columns, np.zeros(columns.shape[1], np.float32)
 
-    monkeypatch.setattr(residuals, "_residuals", probabilities)
+    monkeypatch.setattr(residuals, "softmax_residuals", probabilities)
     monkeypatch.setattr(
         residuals,
-        "_on_grid",
+        "on_grid",
         lambda p, _, clip, *__: np.trunc(p.astype(float) * RESOLUTION / clip),
     )
     inner = test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid.hypothesis.inner_test
@@ -333,9 +335,10 @@ def test_shortfalls_are_those_of_the_softmax(n_classes):
 def test_the_exponential_is_one():
     x = -np.linspace(0, 27, 10_001, dtype=np.float32)
     assert (
-        np.abs(residuals._exp(x.copy()) / np.exp(x.astype(np.float64)) - 1).max() < 3e-6
+        np.abs(residuals.exp_of(x.copy()) / np.exp(x.astype(np.float64)) - 1).max()
+        < 3e-6
     )
-    assert residuals._exp(np.float32([0, -1e30])).tolist() == [1.0, 2.0**-40]
+    assert residuals.exp_of(np.float32([0, -1e30])).tolist() == [1.0, 2.0**-40]
 
 
 def test_ignored_records_and_empty_rows_add_nothing():
@@ -359,8 +362,8 @@ def test_rows_come_again_and_again(tmp_path):
         blocks = LatticeRows(lattice, source)
         for _ in range(2):
             assert (gradient.sum(blocks, codes, weights, offsets) == expected).all()
-    assert HeldRecords(X, codes).blocks(lattice)._n_cached == 50
-    assert not HeldRecords(Table(X), codes).blocks(lattice)._n_cached
+    assert HeldRecords(X, codes).kept_blocks(lattice)._n_cached == 50
+    assert not HeldRecords(Table(X), codes).kept_blocks(lattice)._n_cached
 
 
 @pytest.mark.parametrize("room", [0, 6, 7, 20, 49, 50, 10**6])

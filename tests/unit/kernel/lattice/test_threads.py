@@ -6,8 +6,9 @@ from threadpoolctl import threadpool_limits
 
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.lattice import lattice as lattice_module
-from dppl.kernel.lattice.kernels import SimilarityClip, gram_matrices, utilities
+from dppl.kernel.lattice.kernels import gram_matrices
 from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.lattice.similarities import SimilarityClip, utilities
 from dppl.kernel.lattice.stream import cut, in_order, one_thread_each
 
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import accounting
-from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
-    cost_of_selection,
-    root_above,
-    root_below,
-    zcdp_within,
-)
+from dppl.kernel.privacy.accounting import zcdp_within
 from dppl.kernel.privacy.budgets import (
     as_typed,
     budget_from_dict,
     refuse_slip,
     rounded_up,
+)
+from dppl.kernel.privacy.rounding import (
+    cost_of_gaussian,
+    cost_of_selection,
+    root_above,
+    root_below,
 )
 
 sizes = st.floats(1e-6, 1e3)

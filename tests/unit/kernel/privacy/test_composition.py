@@ -18,20 +18,19 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.kernel.privacy import Cost, Guarantee, compose, composition
 from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
     epsilon_at_order,
     epsilon_of_zcdp,
     zcdp_within,
 )
-from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.budgets import rounded_up, split
 from dppl.kernel.privacy.composition import (
     covers,
-    split,
     total_budget,
     total_epsilon,
     total_mu,
     total_rho,
 )
+from dppl.kernel.privacy.rounding import cost_of_gaussian
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon
 
 

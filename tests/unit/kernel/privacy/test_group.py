@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
-from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, composition
-from dppl.kernel.privacy.composition import budget_of_one, covers, split
+from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, budgets
+from dppl.kernel.privacy.budgets import budget_of_one, split
+from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.guarantee import Cost
 
 numbers = st.floats(1e-7, 50)
@@ -52,7 +53,7 @@ def test_the_entry_of_several_rows_names_how_far_a_person_moves_it():
 def test_without_head_room_costs_that_are_rounded_up_leave_the_budget(monkeypatch):
     case = GaussianDP(2.050618596066995), 10, (50, 50)
     assert covers(case[0], sums_within(*case))
-    monkeypatch.setattr(composition, "_HEAD_ROOM", 1)
+    monkeypatch.setattr(budgets, "_HEAD_ROOM", 1)
     assert not covers(case[0], sums_within(*case))
 
 

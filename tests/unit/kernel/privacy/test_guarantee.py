@@ -12,9 +12,9 @@ from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, MeanPrototypes, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.mechanisms import ExponentialMechanism
 from dppl.kernel.privacy import Cost, Release, compose
-from dppl.kernel.privacy.accounting import cost_of_gaussian
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.kernel.privacy.rounding import cost_of_gaussian
 from dppl.kernel.privacy.terms import (
     Caveat,
     Mechanism,

@@ -34,7 +34,6 @@ from dppl.kernel.mechanisms import ExponentialMechanism
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
     epsilon_of_zcdp,
     search_epsilon_and_order,
     zcdp_within,
@@ -46,7 +45,7 @@ from dppl.kernel.privacy.composition import (
     total_mu,
     total_rho,
 )
-from dppl.kernel.privacy.guarantee import Charge, Guarantee, Release
+from dppl.kernel.privacy.guarantee import Charge, Guarantee
 from dppl.kernel.privacy.ledger import (
     CHARGED,
     RELEASED,
@@ -56,6 +55,8 @@ from dppl.kernel.privacy.ledger import (
     LedgerEntry,
     accounts,
 )
+from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.rounding import cost_of_gaussian
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term, Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from laws.ledgers import content_without_times

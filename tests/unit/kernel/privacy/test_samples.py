@@ -11,8 +11,8 @@ from dp_accounting import (
 )
 
 from dppl.errors import BudgetError
-from dppl.kernel.privacy import accounting
-from dppl.kernel.privacy.accounting import (
+from dppl.kernel.privacy import sampling
+from dppl.kernel.privacy.sampling import (
     sampled_gaussian_epsilon,
     sampled_gaussian_multiplier,
     sampled_gaussian_pairs,
@@ -39,7 +39,7 @@ def test_a_bounded_grid_costs_hardly_any_epsilon_and_is_on_the_safe_side(
     multiplier, rate, steps, delta
 ):
     stated = sampled_gaussian_epsilon(multiplier, delta, rate, steps)
-    fine, _ = accounting._grid(0, multiplier, rate, steps, 0)
+    fine, _ = sampling._grid(0, multiplier, rate, steps, 0)
     best = on_a_grid(fine / 2, multiplier, rate, steps).get_epsilon(delta)
     assert best <= stated < 1.01 * best
     # A grid as coarse as a grid may be for what it says shows in the number.
@@ -58,7 +58,7 @@ def forged():
 def test_no_numbers_ask_for_a_large_grid():
     for multiplier, rate, steps, mu in forged():
         for fine in (0.0, 1e-300, 1.0):
-            step, points = accounting._grid(fine, multiplier, rate, steps, mu)
+            step, points = sampling._grid(fine, multiplier, rate, steps, mu)
             assert points <= 2**15 * (1 + 1e-9)
             assert 20 * mu / step < 2**16
             assert 1e-7 <= step < 1000

@@ -1,0 +1,65 @@
+"""Costs of both mechanisms, and fractions and roots as floats: rounded to the safe side, decided in rationals."""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+
+from dppl.errors import BudgetError
+from dppl.kernel.privacy.tradeoff import selection_mu
+
+
+def cost_of_gaussian(squared_mu: Fraction) -> dict[str, float]:
+    """Return what Gaussian noise costs in Gaussian DP and in zCDP, each rounded up.
+
+    Rho = mu²/2: Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.6.
+    """
+    return {"mu": root_above(squared_mu), "rho": above(squared_mu / 2)}
+
+
+def cost_of_selection(epsilon: float) -> dict[str, float]:
+    """Return what a selection of this bounded range costs in pure DP, Gaussian DP and zCDP, each rounded up.
+
+    Rho = epsilon²/8: Cesar and Rogers (2021), arXiv:2004.07223v2, Lemma 3.4.
+    """
+    return {
+        "epsilon": epsilon,
+        "mu": selection_mu(epsilon),
+        "rho": above(Fraction(epsilon) ** 2 / 8),
+    }
+
+
+def above(exact: Fraction) -> float:
+    """Return the smallest float that is at least `exact`; 0 is one."""
+    return 0.0 if exact == 0 else _first(exact, math.inf, lambda value: value >= exact)
+
+
+def below(exact: Fraction) -> float:
+    """Return the largest float that is at most `exact`, or the one before it."""
+    return _first(exact, 0.0, lambda value: value <= exact)
+
+
+def root_above(square: Fraction) -> float:
+    """Return the smallest float whose square is at least this."""
+    return _first(math.sqrt(square), math.inf, lambda root: root**2 >= square)
+
+
+def root_below(square: Fraction) -> float:
+    """Return the largest float whose square is at most this, or the one before it."""
+    return _first(math.sqrt(square), 0.0, lambda root: root**2 <= square)
+
+
+def _first(
+    guess: float | Fraction, towards: float, holds: Callable[[Fraction], bool]
+) -> float:
+    """Return the first float from about `guess` on, in this direction, for which `holds` is true."""
+    with suppress(OverflowError):  # of a fraction beyond all floats
+        # The guess itself may be a step too far.
+        value = math.nextafter(float(guess), math.inf if towards == 0.0 else 0.0)
+        for _ in range(8):
+            if 0 < value < math.inf and holds(Fraction(value)):
+                return value
+            value = math.nextafter(value, towards)
+    raise BudgetError(
+        "the budget, or a sum of costs, is outside the range of float arithmetic."
+    )
