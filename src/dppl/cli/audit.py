@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 from dppl._utils import validate
 from dppl._utils.progress import progress
@@ -96,7 +95,7 @@ class Audit(Budget):
         else:
             _print(result, estimator.adjacency)
         if result.violation:
-            raise typer.Exit(_VIOLATION)
+            sys.exit(_VIOLATION)
 
 
 def _print(result: AuditResult, adjacency: str) -> None:

@@ -10,8 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dppl import io
 from dppl._utils import validate
 from dppl._utils.progress import progress
@@ -30,6 +28,7 @@ from dppl.cli._groups import (
 )
 from dppl.cli._output import (
     console,
+    echo,
     note,
     print_facts,
     print_json,
@@ -203,12 +202,12 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             if self.ledger is not None:
                 print_charge(self.ledger[0], account["ledger"], evaluation.guarantee)
             if self.out is None:
-                typer.echo(
+                echo(
                     "Keep this: a second run costs as much again. --out FILE writes it for dppl show."
                 )
             else:
                 page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
-                typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
+                echo(f"Saved to {printable(self.out)}. Next: {page}")
         tell_owner(
             "these numbers", "what dppl check DATA --classes FILE prints", err=self.json
         )
@@ -394,7 +393,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             labels = np.array(truth, object)
             chosen = public_threshold(given, table, labels, max_error=self.max_error)
             report["threshold"] = chosen.to_dict()
-        typer.echo(WARNING, err=self.json)
+        echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
             note(
                 "no label of these records is a class of the model; see --y and --read labels."
@@ -411,12 +410,12 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         """Say from which confidence on a model should answer, and what to type."""
         if chosen is None:
             return
-        typer.echo(f"{str(chosen).capitalize()}.")
+        echo(f"{str(chosen).capitalize()}.")
         if not self._is_private():
-            typer.echo(EXACT_THRESHOLD)
+            echo(EXACT_THRESHOLD)
         if chosen.min_confidence:
             least = f"--min-confidence {chosen.min_confidence:g}"
-            typer.echo(f"Next: dppl predict {printable(self.model)} NEW {least}")
+            echo(f"Next: dppl predict {printable(self.model)} NEW {least}")
 
 
 def _print_private(evaluation: Evaluation) -> None:
@@ -424,11 +423,11 @@ def _print_private(evaluation: Evaluation) -> None:
     print_facts(evaluation.facts(), 26)
     headings, *rows = evaluation.table()
     console().print(table_of(headings, rows))
-    typer.echo(
+    echo(
         f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %."
     )
     for heading, text in evaluation.promise():
-        typer.echo(f"{heading}: {printable(text)}")
+        echo(f"{heading}: {printable(text)}")
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -445,11 +444,9 @@ def _print(report: dict[str, Any]) -> None:
     facts.append(("records", f"{report['n']}, {unknown}"))
     print_facts(facts, 18)
     if report["n_unusable"]:
-        typer.echo(
-            f"{report['n_unusable']} records could not be used and are not counted."
-        )
+        echo(f"{report['n_unusable']} records could not be used and are not counted.")
     lost = ", ".join(printable(name) for name in report["at_or_below_chance"])
-    typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
+    echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
     rows = (
         (entry["class"], entry["n"], _shown(entry["accuracy"]))
         for entry in report["per_class"]
@@ -482,9 +479,7 @@ def _print_several(report: dict[str, Any]) -> None:
     )
     print_facts(facts, 25)
     if report["n_unusable"]:
-        typer.echo(
-            f"{report['n_unusable']} records could not be used and are not counted."
-        )
+        echo(f"{report['n_unusable']} records could not be used and are not counted.")
     rows = (
         (
             one["class"],

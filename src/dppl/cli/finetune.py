@@ -47,7 +47,7 @@ class Finetune(NoiseBudget, Training, Persons):
     data: str = argument("DATA", "Labelled images, as for `dppl embed`.")
     network: str = option(
         "URI",
-        "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
+        "Public network: timm:NAME[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
         "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
     )
     n_records: int = option(

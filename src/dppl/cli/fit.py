@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl import io
 from dppl._utils.files import Output, reserved
 from dppl._utils.progress import progress
@@ -25,7 +23,7 @@ from dppl.cli._groups import (
     refuse_private,
     require_labels,
 )
-from dppl.cli._output import note, print_model, tell_owner
+from dppl.cli._output import echo, note, print_model, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.ledger import print_charge
 from dppl.engines import engine_of
@@ -148,7 +146,7 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
         print_model(model.guarantee_, self.out, summary(model))
         if institutions:
             charges = "; ".join(map(str, model.guarantee_.charges))
-            typer.echo(f"Charged by each: {charges}.")
+            echo(f"Charged by each: {charges}.")
             return
         if self.ledger is not None and model.guarantee_.charges:
             print_charge(self.ledger[0], account["ledger"], model.guarantee_)

@@ -6,11 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.table import Table
 
 from dppl.cli._groups import Budget
-from dppl.cli._output import console, note, print_json, printable, table_of
+from dppl.cli._output import console, echo, note, print_json, printable, table_of
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import InputError, LedgerError, ParameterError
 
@@ -79,10 +78,10 @@ class Create(Budget):
             unit=self.unit,
         )
         rules = _rules(account.adjacency, account.unit, account.accounting)
-        typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
+        echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
         person = "--groups COLUMN " if self.unit == Unit.PERSON else ""
-        typer.echo(
+        echo(
             f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune"
         )
 
@@ -118,7 +117,7 @@ class Show:
                     release["model_sha256"] = None  # there is no such file yet
             print_json(books)
         elif not books:
-            typer.echo("No data set has an account here. Next: dppl ledger create")
+            echo("No data set has an account here. Next: dppl ledger create")
         else:
             screen = console()
             for book in books:
@@ -169,7 +168,7 @@ class Saved:
             raise InputError(
                 f"no charge of {self.dataset} in this ledger paid for {self.model}."
             )
-        typer.echo(
+        echo(
             f"{printable(self.model)} is the file of release {numbers[-1]} of {printable(self.dataset)}."
         )
 
@@ -186,7 +185,7 @@ def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
     (charge,) = (one for one in book["releases"] if one["number"] == last.number)
     cost = ", ".join(figures(charge["cost"]))
     name = printable(book["dataset"])
-    typer.echo(
+    echo(
         f"Charged: {cost}, to {name} in {_place(file)}, release {charge['number']}: {_balance(book)}."
     )
 

@@ -25,7 +25,7 @@ class Merge:
     """
 
     models: list[Path] = argument(
-        "MODEL...", "Model files; institutions are called as their files are."
+        "MODEL", "Model files; institutions are called as their files are."
     )
     out: Path = option("MODEL", "Model file to write.")
     force: bool = flag("Replace the output file if it exists.")

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dppl import io
 from dppl._utils.progress import progress
 from dppl.cli._groups import (
@@ -26,7 +24,7 @@ from dppl.cli._groups import (
     reading,
     refuse_private,
 )
-from dppl.cli._output import note, print_model, printable, tell_owner
+from dppl.cli._output import echo, note, print_model, printable, tell_owner
 from dppl.cli._request import argument, option, request
 from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
@@ -194,7 +192,7 @@ class Train(Training, Persons, Method):
             and encoder.modality == "text"
             and examples is None
         ):
-            typer.echo(
+            echo(
                 "The classes are not described, since some names are not words; see --descriptions."
             )
         tell_owner("the model", printable(report))
