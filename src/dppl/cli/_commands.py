@@ -15,78 +15,31 @@ from dppl.cli._request import command
 
 __all__ = ["COMMANDS", "app_with"]
 
-# Module (of `dppl.cli` if it names no package) and first sentence of the help, by name,
-# in the order of `dppl --help`. A test holds these to the commands.
+# The first sentence of the help of each, in the order of `dppl --help`; a test compares
+# them with the commands.
 COMMANDS = {
-    "demo": (
-        "dppl.lab.commands.demo",
-        "Train every method on built-in digits, compare them, and release one model.",
-    ),
-    "plan": (
-        "plan",
-        "Say what accuracy a budget buys, by class size, before any private record is read.",
-    ),
-    "split": (
-        "split",
-        "Hold records out for an evaluation: each falls into one of two files by a coin.",
-    ),
-    "train": (
-        "train",
-        "Embed images or texts, train a private classifier, and save it.",
-    ),
-    "finetune": (
-        "finetune",
-        "Train weights of a public network privately on images, and save them.",
-    ),
-    "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
-    "fit": (
-        "fit",
-        "Train a private classifier and save it as one file that may be published.",
-    ),
-    "party": (
-        "party",
-        "Answer for an institution of a federation, with its own noise and from its own ledger.",
-    ),
-    "merge": (
-        "merge",
-        "Merge models that institutions released, each by itself, into one.",
-    ),
-    "predict": (
-        "predict",
-        "Label every row of a table, or every image or text of a source.",
-    ),
-    "evaluate": ("evaluate", "Measure how good a model is on labelled records."),
-    "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
-    "show": (
-        "show",
-        "Show a model: its classes, its guarantee in words and numbers, and every release behind it.",
-    ),
-    "verify": (
-        "verify",
-        "Compute sensitivities, noise and cost of a model again, and compare them with what its file states.",
-    ),
-    "export": (
-        "export",
-        "Write a model for ONNX or PyTorch, or as a folder for a model hub; or an encoder of texts for ONNX.",
-    ),
-    "check": (
-        "check",
-        "Report on private records, before a fit: bad ones, unknown labels, class sizes.",
-    ),
-    "audit": (
-        "audit",
-        "Measure a lower bound on the privacy loss of a method and compare it with the promise.",
-    ),
-    "ledger": (
-        "ledger",
-        "Keep an account of everything released from a private data set.",
-    ),
-    "table": ("table", "Look at a table of embeddings, or write it in another form."),
-    "bench": (
-        "dppl.lab.commands.bench",
-        "Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.",
-    ),
+    "demo": "Train every method on built-in digits, compare them, and release one model.",
+    "plan": "Say what accuracy a budget buys, by class size, before any private record is read.",
+    "split": "Hold records out for an evaluation: each falls into one of two files by a coin.",
+    "train": "Embed images or texts, train a private classifier, and save it.",
+    "finetune": "Train weights of a public network privately on images, and save them.",
+    "embed": "Embed raw images or texts with a frozen public encoder.",
+    "fit": "Train a private classifier and save it as one file that may be published.",
+    "party": "Answer for an institution of a federation, with its own noise and from its own ledger.",
+    "merge": "Merge models that institutions released, each by itself, into one.",
+    "predict": "Label every row of a table, or every image or text of a source.",
+    "evaluate": "Measure how good a model is on labelled records.",
+    "serve": "Answer predictions over HTTP, and show a page to try them on.",
+    "show": "Show a model: its classes, its guarantee in words and numbers, and every release behind it.",
+    "verify": "Compute sensitivities, noise and cost of a model again, and compare them with what its file states.",
+    "export": "Write a model for ONNX or PyTorch, or as a folder for a model hub; or an encoder of texts for ONNX.",
+    "check": "Report on private records, before a fit: bad ones, unknown labels, class sizes.",
+    "audit": "Measure a lower bound on the privacy loss of a method and compare it with the promise.",
+    "ledger": "Keep an account of everything released from a private data set.",
+    "table": "Look at a table of embeddings, or write it in another form.",
+    "bench": "Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.",
 }
+_OF_THE_LAB = ("bench", "demo")
 _HELP = """Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
 
 A model is one small file with a guarantee, and may be published.
@@ -127,7 +80,7 @@ def app_with(names: Collection[str]) -> App:
         suppress_keyboard_interrupt=False,
         **_SETTINGS,
     )
-    for place, (name, (_, sentence)) in enumerate(COMMANDS.items()):
+    for place, (name, sentence) in enumerate(COMMANDS.items()):
         one = _imported(name) if name in names else App(name=name, help=sentence)
         one.sort_key = place
         app.command(one)
@@ -137,14 +90,14 @@ def app_with(names: Collection[str]) -> App:
 @cache
 def _imported(name: str) -> App:
     """Import a command, or a group of several, which takes up to seconds."""
-    module, sentence = COMMANDS[name]
-    defined = importlib.import_module(module if "." in module else f"dppl.cli.{module}")
+    package = "dppl.lab.commands" if name in _OF_THE_LAB else "dppl.cli"
+    defined = importlib.import_module(f"{package}.{name}")
     if not hasattr(defined, "COMMANDS"):
         app = _app(name, getattr(defined, name.capitalize()))
         for flag, function in getattr(defined, "FLAGS", {}).items():
             app.command(function, name=flag)
         return app
-    group = App(name=name, help=sentence, **_SETTINGS)
+    group = App(name=name, help=COMMANDS[name], **_SETTINGS)
     for kind in defined.COMMANDS:
         group.command(_app(kind.__name__.lower(), kind))
     return group

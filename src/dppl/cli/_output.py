@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from dppl.kernel.privacy import Guarantee
+    from dppl.kernel.privacy import Guarantee, Ledger
 
+_SQUARES = " (squares of mu add, not epsilons)"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -99,6 +100,36 @@ def print_model(
     for heading, text in words.in_short(guarantee):
         echo(f"{heading}: {printable(text)}")
     echo(f"All of it: dppl show {path} (--json for machines)")
+
+
+def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
+    """Say what paid for a release, and what is left there."""
+    from dppl.statement.words import figures
+
+    book = account.to_dict()
+    *_, last = guarantee.charges  # of a stream, the one of this task
+    (charge,) = (one for one in book["releases"] if one["number"] == last.number)
+    cost = ", ".join(figures(charge["cost"]))
+    name = printable(book["dataset"])
+    echo(
+        f"Charged: {cost}, to {name} in {place(file)}, release {charge['number']}: {balance(book)}."
+    )
+
+
+def balance(book: dict[str, Any]) -> str:
+    """Return what an account may spend, has spent and has left."""
+    from dppl.statement.words import in_words, rounded_down
+
+    adds = (
+        _SQUARES if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
+    )
+    left = rounded_down(book["left"], book["budget"])
+    return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
+
+
+def place(file: str) -> str:
+    """Return where a ledger is."""
+    return "URL" if "://" in file else printable(file)  # a URL may hold a password
 
 
 def tell_owner(what: str, where: str, *, err: bool = False) -> None:

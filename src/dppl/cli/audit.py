@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import Budget, parse_pairs
 from dppl.cli._output import note, print_facts, print_json
+from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli._training import Budget
 from dppl.errors import ParameterError
 from dppl.methods.registry import BY_METHOD, estimator_of
 

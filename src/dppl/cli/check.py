@@ -10,9 +10,10 @@ from rich.console import Console
 
 from dppl import io
 from dppl._utils.progress import progress
-from dppl.cli._groups import MISSING_IDS, Classes, Persons, Records, X, Y, reading
 from dppl.cli._output import console, echo, print_facts, print_json, table_of
+from dppl.cli._records import MISSING_IDS, Persons, Records, X, Y, reading
 from dppl.cli._request import flag, option, request
+from dppl.cli._training import Classes
 from dppl.errors import ParameterError
 from dppl.kernel.reading import refuse_unusable_records
 

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING
 
 from dppl import io, training
 from dppl._utils.progress import progress
-from dppl.cli._groups import (
-    BeforeCharge,
-    Persons,
-    X,
-    Y,
-    labels_hint,
-    parse_pairs,
-    reading,
-)
 from dppl.cli._output import console, echo, printable, table_of, tell_owner
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._records import Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
+from dppl.cli._unusable import BeforeCharge
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:

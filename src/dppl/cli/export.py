@@ -7,8 +7,9 @@ from typing import Any
 
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import check_output, load_model
+from dppl.cli._models import load_model
 from dppl.cli._output import echo, note, printable
+from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import is_network
 from dppl.errors import ParameterError

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from dppl import io
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import Records, Where, X, check_output, load_model, read_rows_for
+from dppl.cli._models import load_model, read_rows_for
 from dppl.cli._output import echo, note, printable
+from dppl.cli._paths import check_output
+from dppl.cli._records import Engine, Records, X
 from dppl.cli._request import argument, flag, option, request
 from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
@@ -143,7 +145,7 @@ class OnModel(X, Records):
 
 
 @request("out", "x", "encoder", "force")
-class Predict(OnModel, Where):
+class Predict(OnModel, Engine):
     """Label every row of a table, or every image or text of a source.
 
     Predictions cost no further budget. Stdout gets CSV with the id and label of

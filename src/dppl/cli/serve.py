@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from dppl._utils.progress import progress
-from dppl.cli._groups import parse_pairs
 from dppl.cli._output import echo
+from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from dppl import io
 from dppl._utils import validate
-from dppl.cli._groups import Account, check_output, parse_pairs, reading
 from dppl.cli._output import (
     console,
     echo,
@@ -22,7 +21,11 @@ from dppl.cli._output import (
     printable,
     table_of,
 )
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._paths import check_output
+from dppl.cli._records import reading
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli._training import Account
 from dppl.errors import ParameterError
 
 _NAMES = 20

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dppl import io
-from dppl.cli._groups import BeforeCharge, check_output, reading
 from dppl.cli._output import echo, printable, tell_owner
+from dppl.cli._paths import check_output
+from dppl.cli._records import reading
 from dppl.cli._request import argument, option, request
+from dppl.cli._unusable import BeforeCharge
 from dppl.errors import ParameterError
 
 

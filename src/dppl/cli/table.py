@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dppl import io
-from dppl.cli._groups import check_output, parse_pairs
 from dppl.cli._output import echo, print_facts, printable
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 

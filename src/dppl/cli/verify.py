@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dppl.cli._groups import Account
 from dppl.cli._output import console, echo, printable, table_of
 from dppl.cli._request import argument, request
+from dppl.cli._training import Account
 
 
 @request("ledger")
