@@ -1,6 +1,5 @@
-"""Run before NumPy is imported: one BLAS thread a process, as the tests run in several. A runner, and an encoder."""
+"""Run before NumPy is imported: one BLAS thread a process, as the tests run in several. And an encoder."""
 
-import inspect
 import os
 import shutil
 import sys
@@ -18,7 +17,6 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402 (NumPy comes with it)
-from typer.testing import CliRunner  # noqa: E402
 
 from browsing import WIDE, Visit, chromium  # noqa: E402
 
@@ -108,18 +106,6 @@ def torchvision_beside_torch():
                 )
             import_module("torchvision")
     return library
-
-
-@pytest.fixture
-def runner():
-    """Return what runs commands in this process, with stdout and stderr apart: click 8.1 mixes them unless told."""
-    return CliRunner(
-        **(
-            {"mix_stderr": False}
-            if "mix_stderr" in inspect.signature(CliRunner).parameters
-            else {}
-        )
-    )
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+
+from cyclopts import App, Argument
 
 from dppl._utils.files import write_atomically
-from dppl.cli._request import COMMANDS, imported
-from dppl.cli.main import app
+from dppl.cli._commands import COMMANDS, app_with
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+HELP = ("--help", "-h")
 HEAD = """# Command line
 
 This page lists every command with its arguments and options. `dppl COMMAND --help` shows the same.
@@ -26,42 +27,29 @@ This page lists every command with its arguments and options. `dppl COMMAND --he
 
 def page() -> str:
     """Return the page."""
-    parts = [
-        part for name in COMMANDS for part in sections(imported(name), f"dppl {name}")
-    ]
-    return "\n".join(
-        [
-            HEAD,
-            *parts,
-            "## Exit codes",
-            "",
-            as_text(app.info.epilog).removeprefix("Exit codes: "),
-            "",
-        ]
-    )
+    app = app_with(COMMANDS)
+    parts = [part for name in COMMANDS for part in sections(app[name], f"dppl {name}")]
+    exit_codes = app.help.rpartition("Exit codes: ")[2]
+    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(exit_codes), ""])
 
 
-def sections(command: Any, name: str, level: int = 2) -> Iterator[str]:
+def sections(command: App, name: str, level: int = 2) -> Iterator[str]:
     """Yield the parts of one command, and then those of its subcommands."""
     yield from (f"{'#' * level} {name}", "", described(command.help), "")
-    if subcommands := getattr(command, "commands", None):
-        for subname, subcommand in subcommands.items():
-            yield from sections(subcommand, f"{name} {subname}", level + 1)
+    subcommands = [one for one in command if one not in (*HELP, "--version")]
+    if command.default_command is None:
+        for one in subcommands:
+            yield from sections(command[one], f"{name} {one}", level + 1)
         return
     yield from ("| argument or option | what it says |", "|---|---|")
-    shown = [one for one in command.params if not getattr(one, "hidden", False)]
-    yield from (row(one) for one in shown if one.name != "help")
+    yield from map(row, command.assemble_argument_collection())
+    yield from (f"| `{one}` | {as_text(command[one].help)} |" for one in subcommands)
     yield ""
 
 
 def described(text: str | None) -> str:
     """Return a help text as Markdown: a paragraph whose lines are all indented holds examples."""
-    paragraphs = (
-        inspect.cleandoc(text or "")
-        .replace("\b\n", "")
-        .replace("\\[", "[")
-        .split("\n\n")
-    )
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
     blocks = []
     for indented, group in groupby(
         paragraphs, lambda one: all(line.startswith(" ") for line in one.splitlines())
@@ -85,21 +73,12 @@ def as_text(text: str | None) -> str:
     return "`".join(plain)
 
 
-def row(parameter: Any) -> str:
+def row(one: Argument) -> str:
     """Return the line of the table for an argument or an option."""
-    required = " (required)" if parameter.required else ""
-    return f"| {typed(parameter)}{required} | {as_text(parameter.help)} |"
-
-
-def typed(parameter: Any) -> str:
-    """Return how an argument or an option is typed, with the word that stands for its value."""
-    value = (parameter.metavar or "").replace("|", "\\|")
-    if not parameter.opts[0].startswith("-"):
-        return f"`{value or parameter.name.upper()}`"
-    flags = ", ".join(
-        f"`{flag}`" for flag in [*parameter.opts, *parameter.secondary_opts]
-    )
-    return f"{flags} {value}".rstrip()
+    required = " (required)" if one.required else ""
+    value = (one.parameter.metavar or "").replace("\\", "").replace("|", "\\|")
+    typed = f"`{one.name}` {value}".rstrip()
+    return f"| {typed}{required} | {as_text(one.parameter.help)} |"
 
 
 if __name__ == "__main__":

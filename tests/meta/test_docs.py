@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command_line import are_options_of, invoke
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
-from dppl.cli._request import imported
-from dppl.cli.main import app
 from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
@@ -98,12 +97,7 @@ def test_the_table_of_the_trusted_base_names_every_file_and_about_its_tokens():
     "command", [line for line in COMMANDS if line.startswith("dppl ")]
 )
 def test_commands_and_their_options_exist(command):
-    words = shlex.split(command)[1:]
-    group = imported(words.pop(0))
-    if hasattr(group, "commands"):
-        group = group.commands[words.pop(0)]
-    known = {option for parameter in group.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
+    assert are_options_of(shlex.split(command)[1:])
 
 
 def test_recipes_exist():
@@ -121,7 +115,7 @@ def test_recipes_exist():
 
 @pytest.mark.parametrize("from_examples", [False, True], ids=["demo", "train"])
 def test_the_default_is_recomputed_by_hand(
-    from_examples, tmp_path, monkeypatch, capsys, runner
+    from_examples, tmp_path, monkeypatch, capsys
 ):
     """For a model as `dppl demo` releases it, and one with the releases of `dppl train`, which starts from names."""
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -134,7 +128,7 @@ def test_the_default_is_recomputed_by_hand(
         ApproxDP(1, 1e-6), classes=sample.classes, public=public, random_state=0
     )
     model.fit(sample.X, sample.y).save("dppl-demo/model.safetensors")
-    shown = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
+    shown = invoke(["show", "dppl-demo/model.safetensors", "--json"]).stdout
     file = tmp_path / "dppl-demo" / "softmax.json"
     file.write_text(shown)
     exec(compile(snippet, "guarantees.md", "exec"), {})

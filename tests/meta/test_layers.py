@@ -100,7 +100,7 @@ def test_imports_point_downwards(path):
 
 # Name the lab in a string, and import it when they are asked for what is there.
 NAMES_THE_LAB = {
-    "cli/_request.py",  # its commands
+    "cli/_commands.py",  # its commands
     "methods/registry.py",  # its estimators
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dppl.cli._request import imported
+from command_line import are_options_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -188,12 +188,7 @@ def test_programs_import_what_there_is(name):
 def test_commands_and_their_options_exist(name):
     text = "".join(blocks(page(name), "console")).replace("\\\n", " ")
     for command in re.findall(r"^dppl .*$", text, re.MULTILINE):
-        words = shlex.split(command, comments=True)[1:]
-        group = imported(words.pop(0))
-        if hasattr(group, "commands"):
-            group = group.commands[words.pop(0)]
-        known = {option for parameter in group.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known
+        assert are_options_of(shlex.split(command, comments=True)[1:])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +204,7 @@ def test_options_that_are_named_exist(name):
     ]
     sources = " ".join(path.read_text(encoding="utf-8") for path in paths)
     # An option is called as a field of a request is (`for_` is --for), or named where
-    # typer makes it of a parameter.
+    # it is no field.
     field = re.compile(
         rf"^    {name.removeprefix('--').replace('-', '_')}_?: ", re.MULTILINE
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from dppl.kernel.privacy import Guarantee
+    from dppl.kernel.privacy import Guarantee, Ledger
 
+_SQUARES = " (squares of mu add, not epsilons)"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -35,16 +36,21 @@ def printable(text: object) -> str:
     return _CONTROL.sub(lambda control: repr(control[0])[1:-1], str(text))
 
 
+def echo(text: object, *, err: bool = False, end: str = "\n") -> None:
+    """Print a text on stdout or stderr, now: a pipe may close before the command ends."""
+    print(text, file=sys.stderr if err else sys.stdout, end=end, flush=True)
+
+
 def note(text: str) -> None:
     """Print a remark, if there is one, on stderr: it is no part of the result."""
     if text:
-        typer.echo(f"dppl: note: {text}", err=True)
+        echo(f"dppl: note: {text}", err=True)
 
 
 def print_json(content: dict[str, Any] | list[Any]) -> None:
     """Print JSON; ASCII, so that it survives every terminal and pipe."""
     # NaN is no JSON, and a reader in another language would stop at it.
-    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+    echo(json.dumps(content, indent=2, allow_nan=False))
 
 
 def print_facts(
@@ -90,15 +96,45 @@ def print_model(
 
     path = printable(model)
     if what:
-        typer.echo(f"{what} Saved to {path}. Next: dppl predict {path} DATA{code}")
+        echo(f"{what} Saved to {path}. Next: dppl predict {path} DATA{code}")
     for heading, text in words.in_short(guarantee):
-        typer.echo(f"{heading}: {printable(text)}")
-    typer.echo(f"All of it: dppl show {path} (--json for machines)")
+        echo(f"{heading}: {printable(text)}")
+    echo(f"All of it: dppl show {path} (--json for machines)")
+
+
+def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
+    """Say what paid for a release, and what is left there."""
+    from dppl.statement.words import figures
+
+    book = account.to_dict()
+    *_, last = guarantee.charges  # of a stream, the one of this task
+    (charge,) = (one for one in book["releases"] if one["number"] == last.number)
+    cost = ", ".join(figures(charge["cost"]))
+    name = printable(book["dataset"])
+    echo(
+        f"Charged: {cost}, to {name} in {place(file)}, release {charge['number']}: {balance(book)}."
+    )
+
+
+def balance(book: dict[str, Any]) -> str:
+    """Return what an account may spend, has spent and has left."""
+    from dppl.statement.words import in_words, rounded_down
+
+    adds = (
+        _SQUARES if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
+    )
+    left = rounded_down(book["left"], book["budget"])
+    return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
+
+
+def place(file: str) -> str:
+    """Return where a ledger is."""
+    return "URL" if "://" in file else printable(file)  # a URL may hold a password
 
 
 def tell_owner(what: str, where: str, *, err: bool = False) -> None:
     """Say last, in the same words whatever the records are, where their owner finds how many were used."""
-    typer.echo(
+    echo(
         f"Before you trust {what}, the owner of the records must read {where}: it names the records that cannot be "
         "used. How many they are is private, so it is not printed here.",
         err=err,

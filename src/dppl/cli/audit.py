@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import Budget, parse_pairs
 from dppl.cli._output import note, print_facts, print_json
+from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli._training import Budget
 from dppl.errors import ParameterError
 from dppl.methods.registry import BY_METHOD, estimator_of
 
@@ -96,7 +96,7 @@ class Audit(Budget):
         else:
             _print(result, estimator.adjacency)
         if result.violation:
-            raise typer.Exit(_VIOLATION)
+            sys.exit(_VIOLATION)
 
 
 def _print(result: AuditResult, adjacency: str) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-import typer
 from rich.console import Console
 
 from dppl import io
 from dppl._utils.progress import progress
-from dppl.cli._groups import MISSING_IDS, Classes, Persons, Records, X, Y, reading
-from dppl.cli._output import console, print_facts, print_json, table_of
+from dppl.cli._output import console, echo, print_facts, print_json, table_of
+from dppl.cli._records import MISSING_IDS, Persons, Records, X, Y, reading
 from dppl.cli._request import flag, option, request
+from dppl.cli._training import Classes
 from dppl.errors import ParameterError
 from dppl.kernel.checking import refuse_unusable_records
 
@@ -70,7 +70,7 @@ class Check(X, Y, Persons, Classes, Records):
             about = (*about[:2], None, load_windows(self.encoder))
         with progress("reading"):
             report = report_on(*about, several=self.several())
-        typer.echo(WARNING, err=self.json)
+        echo(WARNING, err=self.json)
         if self.json:
             print_json({"for_the_owner_only": WARNING, **report})
         else:

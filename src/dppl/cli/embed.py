@@ -7,21 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dppl import io, training
 from dppl._utils.progress import progress
-from dppl.cli._groups import (
-    BeforeCharge,
-    Persons,
-    X,
-    Y,
-    labels_hint,
-    parse_pairs,
-    reading,
-)
-from dppl.cli._output import console, printable, table_of, tell_owner
+from dppl.cli._output import console, echo, printable, table_of, tell_owner
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._records import Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
+from dppl.cli._unusable import BeforeCharge
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -30,10 +22,8 @@ if TYPE_CHECKING:
 _OPTIONS = ("rows", "workers", "shard_rows", "precision")
 
 
-def _list_encoders(asked: bool) -> None:
-    """Print what the encoders embed, their licences, and how to install them; nothing is downloaded."""
-    if not asked:
-        return
+def _list_encoders() -> None:
+    """List the encoders: what they embed, their licence, and how to install them."""
     from dppl.encoders import list_encoders
 
     entries = list_encoders()
@@ -60,10 +50,9 @@ def _list_encoders(asked: bool) -> None:
     for entry in entries:
         if entry.install:
             screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)
-    raise typer.Exit
 
 
-@request("out", "encoder", "x", "y", "encoders")
+@request("out", "encoder", "x", "y")
 class Embed(X, Y, Persons, BeforeCharge):
     r"""Embed raw images or texts with a frozen public encoder.
 
@@ -89,13 +78,6 @@ class Embed(X, Y, Persons, BeforeCharge):
         "TABLE", "Folder to write: a new one, or an unfinished one to continue."
     )
     encoder: str = option("URI", "Frozen public encoder.")
-    encoders: bool = option(
-        "",
-        "List the encoders: what they embed, their licence, and how to install them.",
-        False,
-        is_eager=True,
-        callback=_list_encoders,
-    )
     options: list[str] = option(
         "NAME=VALUE",
         "May be repeated. rows: float16, int8 or float32, how embeddings are stored, by default float16. workers: "
@@ -128,18 +110,21 @@ class Embed(X, Y, Persons, BeforeCharge):
         encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
             done = training.embed(records, encoder, out, progress=advance, **options)
-        typer.echo(
+        echo(
             f"Table: {printable(out)}"
             + ("" if done.is_new else ", finished before; nothing to do")
         )
         if records.label_type is None:
-            typer.echo(
+            echo(
                 f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}."
             )
         else:
             persons = "" if self.groups is None else f" --groups {io.PERSON}"
-            typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
+            echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
         tell_owner("the table", printable(done.report))
+
+
+FLAGS = {"--encoders": _list_encoders}
 
 
 def load_encoder(encoder: str, precision: str = "auto") -> Encoder:

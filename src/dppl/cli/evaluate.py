@@ -10,35 +10,26 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from dppl import io
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import (
-    Account,
-    BeforeCharge,
-    NoiseBudget,
-    Persons,
-    Y,
-    check_output,
-    labels_hint,
-    load_model,
-    read_rows_for,
-    reading,
-    require_labels,
-)
+from dppl.cli._models import load_model, read_rows_for
 from dppl.cli._output import (
     console,
+    echo,
     note,
+    print_charge,
     print_facts,
     print_json,
     printable,
     table_of,
     tell_owner,
 )
+from dppl.cli._paths import check_output
+from dppl.cli._records import Persons, Y, labels_hint, reading, require_labels
 from dppl.cli._request import argument, flag, option, request
-from dppl.cli.ledger import print_charge
+from dppl.cli._training import Account, NoiseBudget
+from dppl.cli._unusable import BeforeCharge
 from dppl.cli.predict import OnModel
 from dppl.errors import InputError, ParameterError
 
@@ -203,12 +194,12 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             if self.ledger is not None:
                 print_charge(self.ledger[0], account["ledger"], evaluation.guarantee)
             if self.out is None:
-                typer.echo(
+                echo(
                     "Keep this: a second run costs as much again. --out FILE writes it for dppl show."
                 )
             else:
                 page = f"dppl show {printable(self.model)} --out page.html --results {printable(self.out)}"
-                typer.echo(f"Saved to {printable(self.out)}. Next: {page}")
+                echo(f"Saved to {printable(self.out)}. Next: {page}")
         tell_owner(
             "these numbers", "what dppl check DATA --classes FILE prints", err=self.json
         )
@@ -394,29 +385,27 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             labels = np.array(truth, object)
             chosen = public_threshold(given, table, labels, max_error=self.max_error)
             report["threshold"] = chosen.to_dict()
-        typer.echo(WARNING, err=self.json)
+        echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:
             note(
                 "no label of these records is a class of the model; see --y and --read labels."
             )
         if self.json:
             print_json(report)
-        elif several is None:
-            _print(report)
-            self._print_threshold(chosen)
         else:
-            _print_several(report)
+            _print(report, several=several is not None)
+            self._print_threshold(chosen)
 
     def _print_threshold(self, chosen: Abstention | None) -> None:
         """Say from which confidence on a model should answer, and what to type."""
         if chosen is None:
             return
-        typer.echo(f"{str(chosen).capitalize()}.")
+        echo(f"{str(chosen).capitalize()}.")
         if not self._is_private():
-            typer.echo(EXACT_THRESHOLD)
+            echo(EXACT_THRESHOLD)
         if chosen.min_confidence:
             least = f"--min-confidence {chosen.min_confidence:g}"
-            typer.echo(f"Next: dppl predict {printable(self.model)} NEW {least}")
+            echo(f"Next: dppl predict {printable(self.model)} NEW {least}")
 
 
 def _print_private(evaluation: Evaluation) -> None:
@@ -424,83 +413,59 @@ def _print_private(evaluation: Evaluation) -> None:
     print_facts(evaluation.facts(), 26)
     headings, *rows = evaluation.table()
     console().print(table_of(headings, rows))
-    typer.echo(
+    echo(
         f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %."
     )
     for heading, text in evaluation.promise():
-        typer.echo(f"{heading}: {printable(text)}")
+        echo(f"{heading}: {printable(text)}")
 
 
-def _print(report: dict[str, Any]) -> None:
-    names = ["balanced_accuracy", "accuracy"]
-    if report["minority_accuracy"] is not None:  # classes of one size have no smallest
-        names.append("minority_accuracy")
-    facts = [(name.replace("_", " "), _shown(report[name])) for name in names]
+# What is printed of exact numbers, by its name in the report.
+_OF_ONE = {
+    "balanced accuracy": "balanced_accuracy",
+    "accuracy": "accuracy",
+    "minority accuracy": "minority_accuracy",
+}
+_OF_SEVERAL = {
+    "F1, mean of all labels": "macro_f1",
+    "F1 of all labels together": "micro_f1",
+    "mean recall of labels": "balanced_accuracy",
+    "all labels right": "accuracy",
+}
+_BY_CLASS = {"records": "n", "accuracy": "accuracy"}
+_BY_LABEL = {"records": "n", "F1": "f1", "recall": "accuracy", "precision": "precision"}
+
+
+def _print(report: dict[str, Any], *, several: bool) -> None:
+    """Print exact numbers, of records with one label each or with several."""
+    facts = []
+    for heading, name in (_OF_SEVERAL if several else _OF_ONE).items():
+        # Classes of one size have no smallest.
+        if name != "minority_accuracy" or report[name] is not None:
+            facts.append((heading, _shown(report[name])))
     if "n_persons" in report:
+        heading = "  by person" if several else "person accuracy"
         mean = f"mean over {report['n_persons']} persons of the share of their records that is right"
-        facts.append(
-            ("person accuracy", f"{_shown(report['person_accuracy'])}, {mean}")
-        )
+        facts.append((heading, f"{_shown(report['person_accuracy'])}, {mean}"))
     unknown = f"{report['n_unknown_labels']} with a label that the model does not know"
     facts.append(("records", f"{report['n']}, {unknown}"))
-    print_facts(facts, 18)
+    print_facts(facts, 25 if several else 18)
     if report["n_unusable"]:
-        typer.echo(
-            f"{report['n_unusable']} records could not be used and are not counted."
-        )
-    lost = ", ".join(printable(name) for name in report["at_or_below_chance"])
-    typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
-    rows = (
-        (entry["class"], entry["n"], _shown(entry["accuracy"]))
-        for entry in report["per_class"]
-    )
-    console().print(
-        table_of(("class", "records", "accuracy"), rows, ("records", "accuracy"))
-    )
-
-
-def _print_several(report: dict[str, Any]) -> None:
-    """Print plain numbers where a record may have several labels."""
-    facts = [
-        ("F1, mean of all labels", _shown(report["macro_f1"])),
-        ("F1 of all labels together", _shown(report["micro_f1"])),
-        ("mean recall of labels", _shown(report["balanced_accuracy"])),
-        ("all labels right", _shown(report["accuracy"])),
-    ]
-    if "n_persons" in report:
-        facts.append(
-            (
-                "  by person",
-                f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons",
-            )
-        )
-    facts.append(
-        (
-            "records",
-            f"{report['n']}, {report['n_unknown_labels']} with a label that the model does not know",
-        )
-    )
-    print_facts(facts, 25)
-    if report["n_unusable"]:
-        typer.echo(
-            f"{report['n_unusable']} records could not be used and are not counted."
-        )
-    rows = (
-        (
-            one["class"],
-            one["n"],
-            *(_shown(one[name]) for name in ("f1", "accuracy", "precision")),
-        )
+        echo(f"{report['n_unusable']} records could not be used and are not counted.")
+    if not several:
+        lost = ", ".join(map(printable, report["at_or_below_chance"])) or "none"
+        echo(f"Classes at or below chance ({report['chance']:.4f}): {lost}")
+    columns = _BY_LABEL if several else _BY_CLASS
+    rows = [
+        (one["class"], *(_shown(one[name]) for name in columns.values()))
         for one in report["per_class"]
-    )
-    console().print(
-        table_of(
-            headings := ("label", "records", "F1", "recall", "precision"),
-            rows,
-            headings[1:],
-        )
-    )
+    ]
+    headings = ("label" if several else "class", *columns)
+    console().print(table_of(headings, rows, columns))
 
 
 def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    """Return a count as it is, and a share with four digits."""
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import check_output, load_model
-from dppl.cli._output import note, printable
+from dppl.cli._models import load_model
+from dppl.cli._output import echo, note, printable
+from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import is_network
 from dppl.errors import ParameterError
@@ -82,7 +81,7 @@ class Export:
                     license=self.license,
                     overwrite=self.force,
                 )
-            typer.echo(
+            echo(
                 f"Saved to {printable(out)}. Next: dppl train DATA --encoder onnx:{printable(out)} ..."
             )
             return
@@ -105,6 +104,6 @@ class Export:
             note(
                 "this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too."
             )
-        typer.echo(
+        echo(
             f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}"
         )

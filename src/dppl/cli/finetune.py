@@ -8,11 +8,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dppl._utils.progress import progress
-from dppl.cli._groups import NoiseBudget, Persons, parse_pairs
-from dppl.cli._output import note, print_model, printable, tell_owner
+from dppl.cli._output import note, printable, tell_owner
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._records import Persons
 from dppl.cli._request import argument, option, request
+from dppl.cli._training import NoiseBudget
 from dppl.cli.embed import resumable
-from dppl.cli.ledger import print_charge
 from dppl.cli.train import Training
 from dppl.errors import ParameterError
 
@@ -47,7 +48,7 @@ class Finetune(NoiseBudget, Training, Persons):
     data: str = argument("DATA", "Labelled images, as for `dppl embed`.")
     network: str = option(
         "URI",
-        "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
+        "Public network: timm:NAME[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
         "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
     )
     n_records: int = option(
@@ -141,9 +142,7 @@ class Finetune(NoiseBudget, Training, Persons):
             " --encoder URI, which names the network" if is_code(self.network) else ""
         )
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
-        print_model(model.guarantee_, self.out, what, code)
-        if self.ledger is not None and model.guarantee_.charges:
-            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
+        self.print_release(model, account, what, code)
         tell_owner("the model", printable(report))
 
 

@@ -7,27 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl import io
 from dppl._utils.files import Output, reserved
 from dppl._utils.progress import progress
-from dppl.cli._groups import (
-    MODEL,
-    Fitting,
-    Method,
-    Persons,
-    Where,
-    X,
-    Y,
-    check_output,
-    reading,
-    refuse_private,
-    require_labels,
-)
-from dppl.cli._output import note, print_model, tell_owner
+from dppl.cli._output import echo, note, tell_owner
+from dppl.cli._paths import MODEL, check_output, refuse_private
+from dppl.cli._records import Engine, Persons, X, Y, reading, require_labels
 from dppl.cli._request import argument, option, request
-from dppl.cli.ledger import print_charge
+from dppl.cli._training import Fitting, Method
 from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
 
@@ -36,7 +23,7 @@ _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
 @request("out", "classes", "epsilon", "delta", "public")
-class Fit(X, Y, Fitting, Persons, Method, Where):
+class Fit(X, Y, Fitting, Persons, Method, Engine):
     r"""Train a private classifier and save it as one file that may be published.
 
     The classes come from a public file. What is printed depends only on
@@ -146,13 +133,11 @@ class Fit(X, Y, Fitting, Persons, Method, Where):
                         model.check(*given, groups=ids)
                     model.fit(*given, groups=ids, **account)
                 model.save(output)
-        print_model(model.guarantee_, self.out, summary(model))
+        self.print_release(model, account, summary(model))
         if institutions:
             charges = "; ".join(map(str, model.guarantee_.charges))
-            typer.echo(f"Charged by each: {charges}.")
+            echo(f"Charged by each: {charges}.")
             return
-        if self.ledger is not None and model.guarantee_.charges:
-            print_charge(self.ledger[0], account["ledger"], model.guarantee_)
         tell_owner("the model", "what dppl check TABLE --classes FILE prints")
 
     def room_for(

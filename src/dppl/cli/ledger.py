@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
-from dppl.cli._groups import Budget
-from dppl.cli._output import console, note, print_json, printable, table_of
+from dppl.cli._output import (
+    balance,
+    console,
+    echo,
+    note,
+    place,
+    print_json,
+    printable,
+    table_of,
+)
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli._training import Budget
 from dppl.errors import InputError, LedgerError, ParameterError
 
-if TYPE_CHECKING:
-    from dppl.kernel.privacy import Guarantee, Ledger
-
 _FILE = "SQLite file, or a database URL (postgresql+psycopg://...)."
-_ADDS = " (squares of mu add, not epsilons)"
 _DIGITS = 12  # of a hash, to distinguish files
 
 
@@ -79,11 +83,11 @@ class Create(Budget):
             unit=self.unit,
         )
         rules = _rules(account.adjacency, account.unit, account.accounting)
-        typer.echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
+        echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
         person = "--groups COLUMN " if self.unit == Unit.PERSON else ""
-        typer.echo(
-            f"Next: add {person}--ledger {_place(file)} {printable(dataset)} to dppl train, fit or finetune"
+        echo(
+            f"Next: add {person}--ledger {place(file)} {printable(dataset)} to dppl train, fit or finetune"
         )
 
 
@@ -118,14 +122,12 @@ class Show:
                     release["model_sha256"] = None  # there is no such file yet
             print_json(books)
         elif not books:
-            typer.echo("No data set has an account here. Next: dppl ledger create")
+            echo("No data set has an account here. Next: dppl ledger create")
         else:
             screen = console()
             for book in books:
                 rules = _rules(book["adjacency"], book["unit"], book["accounting"])
-                screen.print(
-                    f"{printable(book['dataset'])} ({rules}): {_balance(book)}"
-                )
+                screen.print(f"{printable(book['dataset'])} ({rules}): {balance(book)}")
                 if book["releases"]:
                     screen.print(_table(book["releases"]))
                 screen.print()
@@ -148,7 +150,7 @@ class Saved:
         """Find the charge of the file, and mark it."""
         from hashlib import sha256
 
-        from dppl.cli._groups import load_model
+        from dppl.cli._models import load_model
         from dppl.kernel.privacy.ledger import RELEASED, Ledger
         from dppl.statement.data import charges_of_evaluation, read_evaluation
 
@@ -169,39 +171,12 @@ class Saved:
             raise InputError(
                 f"no charge of {self.dataset} in this ledger paid for {self.model}."
             )
-        typer.echo(
+        echo(
             f"{printable(self.model)} is the file of release {numbers[-1]} of {printable(self.dataset)}."
         )
 
 
 COMMANDS = (Create, Show, Saved)
-
-
-def print_charge(file: str, account: Ledger, guarantee: Guarantee) -> None:
-    """Say what paid for a release, and what is left there."""
-    from dppl.statement.words import figures
-
-    book = account.to_dict()
-    *_, last = guarantee.charges  # of a stream, the one of this task
-    (charge,) = (one for one in book["releases"] if one["number"] == last.number)
-    cost = ", ".join(figures(charge["cost"]))
-    name = printable(book["dataset"])
-    typer.echo(
-        f"Charged: {cost}, to {name} in {_place(file)}, release {charge['number']}: {_balance(book)}."
-    )
-
-
-def _balance(book: dict[str, Any]) -> str:
-    """Return what an account may spend, has spent and has left."""
-    from dppl.statement.words import in_words, rounded_down
-
-    adds = _ADDS if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
-    left = rounded_down(book["left"], book["budget"])
-    return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
-
-
-def _place(file: str) -> str:
-    return "URL" if "://" in file else printable(file)  # a URL may hold a password
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:

@@ -1,4 +1,4 @@
-"""The app `dppl`, and the one place where failures become a line on stderr and an exit code.
+"""The command `dppl`, and the one place where failures become a line on stderr and an exit code.
 
 No exception reaches the user as a traceback, because tracebacks can show private
 values; with DPPL_DEBUG=1 bugs show theirs. Python warnings are not shown either:
@@ -15,13 +15,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
+from cyclopts import CoercionError, CycloptsError, MissingArgumentError
 
-from dppl._version import __version__
-from dppl.cli._output import printable
-from dppl.cli._request import SETTINGS, Commands
+from dppl.cli._commands import app_with
+from dppl.cli._output import echo, printable
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -37,8 +36,8 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 _FOR_PYTHON = re.compile(
     r"(?<!\()(?<!, )(?<![?&])\b(\w+)=('[\w-]+'|True|\d[\w.-]*\w|\d)"
 )
-# How typer says that a value is of another type, and how our own messages do.
-_OTHER_TYPE = re.compile(r"Invalid value for '([^']+)': Input should be ([^,]*).*")
+# What a value must be, by the name of its type.
+_VALUES = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
 _BROKEN_PIPE = 128 + 13
 
 # What asks a process to end: a caller, or the terminal that is gone.
@@ -59,61 +58,55 @@ def _end(number: int, _: object) -> None:
     raise _Ended(number)
 
 
-class _Commands(Commands):
-    """The group of commands, with our own way to fail instead of typer's."""
-
-    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
-        """Run the command line `args`, or what was typed, and exit."""
-        if args is None:
-            _prepare_process()
-        arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
-        code = 0
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with self.make_context("dppl", arguments) as context:
-                    self.invoke(context)
-            sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
-        except typer.Exit as stop:
-            code = stop.exit_code
-        except KeyboardInterrupt as stop:
-            how, number = (
-                ("terminated", stop.args[0])
-                if isinstance(stop, _Ended)
-                else ("interrupted", signal.SIGINT)
+def run(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line `args`, or what was typed, and exit."""
+    if args is None:
+        _prepare_process()
+    arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
+    code: Any = 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            app = app_with(arguments[:1])
+            app(
+                arguments,
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
             )
-            _say(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])]))
-            code = 128 + number
-        except BrokenPipeError:
-            _forget_broken()
-            code = _BROKEN_PIPE
-        except Exception as error:
-            code, message = _report(error)
-            _say(f"dppl: error: {' '.join(message.split())}")
-        sys.exit(code)
+        sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
+    except SystemExit as stop:
+        code = stop.code
+    except KeyboardInterrupt as stop:
+        how, number = (
+            ("terminated", stop.args[0])
+            if isinstance(stop, _Ended)
+            else ("interrupted", signal.SIGINT)
+        )
+        _say(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])]))
+        code = 128 + number
+    except BrokenPipeError:
+        _forget_broken()
+        code = _BROKEN_PIPE
+    except Exception as error:
+        code, message = _report(error)
+        _say(f"dppl: error: {' '.join(message.split())}")
+    sys.exit(code)
 
 
 def _say(text: str) -> None:
     """Write a last line on stderr; where nobody can read it, the exit code says what it can."""
     try:
-        typer.echo(printable(text), err=True)
+        echo(printable(text), err=True)
     except OSError:
         _forget_broken()
 
 
 def _report(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and the line that says what it means to a user."""
-    if hasattr(
-        error, "format_message"
-    ):  # typer's usage errors; their module differs between its versions
-        # A group of commands that was typed alone has shown its help, and has no
-        # message.
-        text = str(error.format_message()) or "Missing command"
-        context = getattr(error, "ctx", None)
-        if context is not None:
-            text = _OTHER_TYPE.sub(r"\1 must be \2", text).rstrip(".")
-            text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
-        return 2, text
+    if isinstance(error, CycloptsError):
+        typed = " ".join(["dppl", *(error.command_chain or ())])
+        return 2, f"{_usage(error)} Try: {typed} --help"
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code, _message(error, getattr(error, "typed", {}))
@@ -123,6 +116,19 @@ def _report(error: Exception) -> tuple[int, str]:
         f"{type(error).__name__}. This is a bug in dppl; please report it. DPPL_DEBUG=1 shows where it happened, "
         "and may show private values."
     )
+
+
+def _usage(error: CycloptsError) -> str:
+    """Return what is wrong with what was typed."""
+    argument = error.argument
+    if isinstance(error, MissingArgumentError) and argument is not None:
+        value = argument.parameter.metavar or ""
+        shape = f"{argument.name} {value}".strip().replace("\\", "")
+        return f"Missing, or without a value: {shape}."
+    if isinstance(error, CoercionError) and argument is not None and error.token:
+        kind = _VALUES.get(getattr(error.target_type, "__name__", ""), "another value")
+        return f"{argument.name} must be {kind}; got {error.token.value!r}."
+    return str(error)
 
 
 def _message(error: Exception, typed: Mapping[str, str]) -> str:
@@ -174,7 +180,7 @@ def _is_of_stdout(error: OSError) -> bool:
         return True
     # A failed flush may have dropped the text, so the place of the failure decides.
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
-    printers = ("click", "rich", "typer", "dppl.cli.main")
+    printers = ("cyclopts", "rich", "dppl.cli._output", "dppl.cli.main")
     return any(frame.f_globals["__name__"].startswith(printers) for frame in frames)
 
 
@@ -193,40 +199,6 @@ def _forget_broken() -> list[Any]:
     return broken
 
 
-app = typer.Typer(
-    **SETTINGS,
-    cls=_Commands,
-    name="dppl",
-    invoke_without_command=True,  # for --version
-    epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
-    "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
-    "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM. Those of verify are in its help.",
-)
-
-
-@app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", metavar="")
-    ] = False,
-) -> None:
-    r"""Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
-
-    A model is one small file with a guarantee, and may be published.
-
-    For example:
-
-      dppl demo
-      dppl fit train.npz --classes classes.txt --epsilon 1 --delta 1e-6 \
-        --out my.safetensors
-      dppl show my.safetensors
-      dppl predict my.safetensors new.npz > labels.txt
-    """
-    if version:
-        typer.echo(f"dppl {__version__}")
-        raise typer.Exit
-
-
 def _prepare_process() -> None:
     """End at a signal by way of what cleans up, have all streams, and write in a fixed encoding."""
     for number in _ENDS:
@@ -243,6 +215,3 @@ def _prepare_process() -> None:
         # character of a class name; an escape is better than a crash.
         encoding = None if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # type: ignore[union-attr]
-
-
-run = app  # the entry point of the command `dppl`

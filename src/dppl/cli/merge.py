@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dppl.cli._groups import MODEL, check_output
 from dppl.cli._output import print_model
+from dppl.cli._paths import MODEL, check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.fit import summary
 from dppl.errors import ParameterError
@@ -25,7 +25,7 @@ class Merge:
     """
 
     models: list[Path] = argument(
-        "MODEL...", "Model files; institutions are called as their files are."
+        "MODEL", "Model files; institutions are called as their files are."
     )
     out: Path = option("MODEL", "Model file to write.")
     force: bool = flag("Replace the output file if it exists.")

@@ -6,9 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from dppl.cli._output import printable
+from dppl.cli._output import echo, printable
 from dppl.cli._request import argument, request
 
 
@@ -43,7 +41,7 @@ class Serve:
         with settings.open() as party:
             ready = f"{printable(settings.name)} answers plans that {printable(settings.superlink)} brings."
             settings.serve(
-                party, ready=lambda: typer.echo(ready), stopped=lambda: bool(stopped)
+                party, ready=lambda: echo(ready), stopped=lambda: bool(stopped)
             )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dppl._utils.progress import progress
-from dppl.cli._groups import METHODS, Budget
 from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import flag, option, request
+from dppl.cli._training import METHODS, Budget
 
 if TYPE_CHECKING:
     from dppl.planning import BudgetPlan, EvaluationPlan

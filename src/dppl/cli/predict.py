@@ -13,13 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import typer
-
 from dppl import io
 from dppl._utils import validate
 from dppl._utils.progress import progress
-from dppl.cli._groups import Records, Where, X, check_output, load_model, read_rows_for
-from dppl.cli._output import note, printable
+from dppl.cli._models import load_model, read_rows_for
+from dppl.cli._output import echo, note, printable
+from dppl.cli._paths import check_output
+from dppl.cli._records import Engine, Records, X
 from dppl.cli._request import argument, flag, option, request
 from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
@@ -45,7 +45,9 @@ class OnModel(X, Records):
         "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`."
     )
     data: str = argument(
-        "DATA", f"{_DATA}; for `dppl predict` also - for texts on standard input."
+        "DATA",
+        f"{_DATA}; for `dppl predict` also - for texts on standard input.",
+        allow_leading_hyphen=True,
     )
     encoder: str | None = option(
         "URI",
@@ -143,7 +145,7 @@ class OnModel(X, Records):
 
 
 @request("out", "x", "encoder", "force")
-class Predict(OnModel, Where):
+class Predict(OnModel, Engine):
     """Label every row of a table, or every image or text of a source.
 
     Predictions cost no further budget. Stdout gets CSV with the id and label of
@@ -172,7 +174,9 @@ class Predict(OnModel, Where):
       echo "my card was swallowed" | dppl predict my.safetensors - --top 3
     """
 
-    out: Path = option("FILE", ".csv or .parquet, or - for stdout.", _PIPE)
+    out: Path = option(
+        "FILE", ".csv or .parquet, or - for stdout.", _PIPE, allow_leading_hyphen=True
+    )
     top: str = option(
         "K|all",
         "Write the K likeliest classes and their probabilities, too; all: the probability of every class.",
@@ -249,12 +253,12 @@ class Predict(OnModel, Where):
                 content = found.content(suffix, proba=every, top=top)
                 write_atomically(out, content, overwrite=self.force, private=private)
         if out != _PIPE:
-            typer.echo(f"{len(found.labels)} labels in {printable(out)}")
+            echo(f"{len(found.labels)} labels in {printable(out)}")
         elif found.ids is None and not every and not top:
             lines = ("\n" if label is None else f"{label}\n" for label in found.texts)
-            typer.echo("".join(lines), nl=False)
+            echo("".join(lines), end="")
         else:
-            typer.echo(found.content(".csv", proba=every, top=top).decode(), nl=False)
+            echo(found.content(".csv", proba=every, top=top).decode(), end="")
 
     @contextmanager
     def _predicted(

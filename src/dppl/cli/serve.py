@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-import typer
-
 from dppl._utils.progress import progress
-from dppl.cli._groups import parse_pairs
+from dppl.cli._output import echo
+from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import argument, option, request
 from dppl.errors import ParameterError
 
@@ -28,7 +27,7 @@ class Serve:
     """
 
     models: list[Path] = argument(
-        "MODEL...", "Model files; each is called as its file is, without the suffix."
+        "MODEL", "Model files; each is called as its file is, without the suffix."
     )
     host: str = option(
         "HOST",
@@ -97,4 +96,4 @@ class Serve:
 
             with progress("loading the models"):
                 served = [open_model(path, encoder, least=least) for path in models]
-            serve(served, listening, token=secret, limits=limits, ready=typer.echo)
+            serve(served, listening, token=secret, limits=limits, ready=echo)

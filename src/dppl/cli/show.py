@@ -7,15 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.padding import Padding
 from rich.table import Table
 
 from dppl import io
 from dppl._utils import validate
-from dppl.cli._groups import Account, check_output, parse_pairs, reading
-from dppl.cli._output import console, note, print_facts, print_json, printable, table_of
+from dppl.cli._output import (
+    console,
+    echo,
+    note,
+    print_facts,
+    print_json,
+    printable,
+    table_of,
+)
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._paths import check_output
+from dppl.cli._records import reading
 from dppl.cli._request import argument, flag, option, request
+from dppl.cli._training import Account
 from dppl.errors import ParameterError
 
 _NAMES = 20
@@ -199,10 +209,10 @@ class Show(Account):
         from dppl._utils.files import write_atomically
 
         if self.out is None:
-            typer.echo(text, nl=False)
+            echo(text, end="")
             return
         write_atomically(self.out, text.encode("utf-8"), overwrite=self.force)
-        typer.echo(f"Page: {printable(self.out)}")
+        echo(f"Page: {printable(self.out)}")
 
 
 def _print(description: dict[str, Any], sha256: str, delta: float | None) -> None:

@@ -6,12 +6,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl import io
-from dppl.cli._groups import BeforeCharge, check_output, reading
-from dppl.cli._output import printable, tell_owner
+from dppl.cli._output import echo, printable, tell_owner
+from dppl.cli._paths import check_output
+from dppl.cli._records import reading
 from dppl.cli._request import argument, option, request
+from dppl.cli._unusable import BeforeCharge
 from dppl.errors import ParameterError
 
 
@@ -87,11 +87,11 @@ class Split(BeforeCharge):
         key = None if self.key is None else self.key.read_bytes().strip()
         io.split_file(place, *self.out, self.test, groups=self.groups, key=key, **how)
         train, test = map(printable, self.out)
-        typer.echo(
+        echo(
             f"Two files that share no record{'' if self.groups is None else ', and no id'}: {train}, {test}"
         )
-        typer.echo("They are as private as the records.")
-        typer.echo(
+        echo("They are as private as the records.")
+        echo(
             f"Next: train on {train} with --ledger FILE NAME/train; then dppl evaluate MODEL {test} with "
             "a budget and --ledger FILE NAME/test"
         )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dppl import io
-from dppl.cli._groups import check_output, parse_pairs
-from dppl.cli._output import print_facts, printable
+from dppl.cli._output import echo, print_facts, printable
+from dppl.cli._pairs import parse_pairs
+from dppl.cli._paths import check_output
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 
@@ -76,7 +75,7 @@ class Table:
         check_output(out, (path,), force=self.force, suffixes=(".parquet",))
         form: Any = rows
         io.convert_table(path, out, rows=form, x=x, y=y, ids=names["id"])
-        typer.echo(f"Saved to {printable(out)}.")
+        echo(f"Saved to {printable(out)}.")
 
 
 def _show(rows: io.EmbeddingTable) -> None:
@@ -94,5 +93,5 @@ def _show(rows: io.EmbeddingTable) -> None:
         name: in_short(text) if name == "encoder" else text
         for name, text in rows.metadata.items()
     }
-    typer.echo(_OWNER)
+    echo(_OWNER)
     print_facts((facts | stated).items(), 10)

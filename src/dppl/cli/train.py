@@ -9,28 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dppl import io
 from dppl._utils.progress import progress
-from dppl.cli._groups import (
-    MODEL,
-    Fitting,
-    Method,
-    Persons,
-    X,
-    Y,
-    check_output,
-    labels_hint,
-    overlaps,
-    reading,
-    refuse_private,
-)
-from dppl.cli._output import note, print_model, printable, tell_owner
+from dppl.cli._output import echo, note, printable, tell_owner
+from dppl.cli._paths import MODEL, check_output, overlaps, refuse_private
+from dppl.cli._records import Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
+from dppl.cli._training import Fitting, Method
 from dppl.cli.embed import load_encoder, resumable
 from dppl.cli.fit import summary
-from dppl.cli.ledger import print_charge
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.urls import shown_as
 
@@ -185,16 +172,14 @@ class Train(Training, Persons, Method):
             )
         # Printed when all is done: whoever reads a pipe may go away before.
         code = " --encoder URI, as here" if is_code(self.encoder) else ""
-        print_model(estimator.guarantee_, self.out, summary(estimator), code)
-        if self.ledger is not None and estimator.guarantee_.charges:
-            print_charge(self.ledger[0], account["ledger"], estimator.guarantee_)
+        self.print_release(estimator, account, summary(estimator), code)
         if (
             how == "auto"
             and estimator.starts_from_examples
             and encoder.modality == "text"
             and examples is None
         ):
-            typer.echo(
+            echo(
                 "The classes are not described, since some names are not words; see --descriptions."
             )
         tell_owner("the model", printable(report))

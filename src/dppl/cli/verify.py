@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-import typer
-
-from dppl.cli._groups import Account
-from dppl.cli._output import console, printable, table_of
+from dppl.cli._output import console, echo, printable, table_of
 from dppl.cli._request import argument, request
+from dppl.cli._training import Account
 
 
 @request("ledger")
@@ -42,8 +41,8 @@ class Verify(Account):
 
         found = verify(self.model, ledger=self.account()["ledger"])
         if found.reason is not None:
-            typer.echo(f"Cannot be verified: {printable(found.reason)}")
-            raise typer.Exit(2)
+            echo(f"Cannot be verified: {printable(found.reason)}")
+            sys.exit(2)
         rows = [
             (
                 "yes" if one.holds else "NO",
@@ -53,12 +52,12 @@ class Verify(Account):
             for one in found.checks
         ]
         console().print(table_of(("agrees", "what", "as stated"), rows))
-        typer.echo("Taken from the file:")
+        echo("Taken from the file:")
         for text in found.believed:
-            typer.echo(f"- {printable(text)}")
-        typer.echo(
+            echo(f"- {printable(text)}")
+        echo(
             "Verified."
             if found.holds
             else "NOT verified: the file states something else than its method."
         )
-        raise typer.Exit(0 if found.holds else 1)
+        sys.exit(0 if found.holds else 1)

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
 import dppl
-from dppl.cli.main import app
+from command_line import invoke
 from dppl.io import write_table
 from dppl.kernel.privacy import budgets
 from unit.lab.experiments.conftest import drawn, forked
@@ -34,24 +33,22 @@ def few_notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def cli(runner: CliRunner) -> Callable[..., Result]:
-    """Run `dppl` in this process; an exception that is not a SystemExit fails the test.
+def cli() -> Callable[..., SimpleNamespace]:
+    """Run `dppl` in this process.
 
     Of an option that a test names once more than the command line that it varies, the
     last value counts.
     """
 
-    def invoke(*arguments: object, as_typed: bool = False, **env: str) -> Result:
+    def typed(
+        *arguments: object, as_typed: bool = False, **env: str
+    ) -> SimpleNamespace:
         given = [str(argument) for argument in arguments]
-        result = runner.invoke(
-            app,
-            given if as_typed else last_of_each(given),
-            env={"COLUMNS": "100", **env},
-        )
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result
+        if not as_typed:
+            given = last_of_each(given)
+        return invoke(given, env={"COLUMNS": "100", **env})
 
-    return invoke
+    return typed
 
 
 def last_of_each(given: list[str]) -> list[str]:
@@ -131,11 +128,11 @@ def model(task: SimpleNamespace) -> Path:
 
 
 @pytest.fixture
-def error_line() -> Callable[[Result], str]:
+def error_line() -> Callable[[SimpleNamespace], str]:
     """Return the one line that a failed command printed on stderr, without its head."""
     head = "dppl: error: "
 
-    def only_line(result: Result) -> str:
+    def only_line(result: SimpleNamespace) -> str:
         assert result.stdout == ""
         assert result.stderr.startswith(head)
         assert result.stderr.count("\n") == 1

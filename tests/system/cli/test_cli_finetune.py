@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from command_line import invoke
 from dppl import ApproxDP, GaussianDP, Ledger, load
-from dppl.cli.main import app
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
@@ -120,7 +119,7 @@ def trained_once(torch, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_task(torch, folder)
-        assert CliRunner().invoke(app, last_of_each([*FINETUNE, *EXACT])).exit_code == 0
+        assert invoke(last_of_each([*FINETUNE, *EXACT])).exit_code == 0
     return folder
 
 

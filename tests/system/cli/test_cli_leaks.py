@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
-import typer
 from PIL import Image
 
 import dppl
+from command_line import arguments as arguments_of
+from command_line import commands
 from dppl.cli import main
-from dppl.cli._request import COMMANDS, imported
 from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ledger as ledger_module
@@ -45,8 +45,6 @@ from dppl.training import pipeline
 
 pytestmark = pytest.mark.slow
 
-# Built once: typer takes longer for it than a fit takes.
-COMMAND = typer.main.get_command(main.app)
 
 CLASSES = ("cat", "dog", "gnu")
 RNG = np.random.default_rng(7)
@@ -220,17 +218,8 @@ def remarks(stderr):
     )
 
 
-def commands():
-    for name in COMMANDS:
-        for part, command in getattr(
-            imported(name), "commands", {"": imported(name)}
-        ).items():
-            yield f"{name} {part}".rstrip(), command
-
-
 def test_every_command_is_compared_or_has_a_reason(cli):
-    found = dict(commands())
-    assert set(found) == {
+    assert set(commands()) == {
         "fit",
         "train",
         "finetune",
@@ -242,9 +231,7 @@ def test_every_command_is_compared_or_has_a_reason(cli):
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
     for name in WITHOUT_RECORDS:
-        assert not {"table", "labels"} & {
-            parameter.name for parameter in found[name].params
-        }
+        assert not {"table", "labels"} & {*arguments_of(name)}
 
 
 def test_every_method_is_compared():
@@ -376,7 +363,6 @@ def trace(cli, caplog, monkeypatch):
         sys, "dont_write_bytecode", True
     )  # of a user's network: it holds the time of its file
     monkeypatch.setattr(ledger_module, "_now", lambda: "2026-01-01T00:00:00+00:00")
-    monkeypatch.setattr("typer.testing._get_command", {main.app: COMMAND}.get)
     caplog.set_level(logging.NOTSET)
 
     def run(folder, *arguments, released=None):
@@ -1124,7 +1110,7 @@ def test_a_leak_of_an_evaluation_is_noticed(folders, evaluated, monkeypatch):
     whole = Outcomes.of.__func__
 
     def of(kind, labels, *others, **options):
-        typer.echo(len(labels))
+        print(len(labels))
         return whole(kind, labels, *others, **options)
 
     monkeypatch.setattr(Outcomes, "of", classmethod(of))
@@ -1262,7 +1248,7 @@ def make():
 """
 NETWORK = "python:net.py:make@net.safetensors?size=6"
 LEAKS_OF_FINETUNING = {
-    "a line of output": typer.echo,
+    "a line of output": print,
     "a warning": lambda n: warnings.warn(f"{n} records", UserWarning, stacklevel=2),
     "a file": lambda n: Path(f"left {n}").touch(),
 }
@@ -1561,12 +1547,12 @@ def fail(model, n):
 
 
 def stop_with_code(model, n):
-    raise typer.Exit(n)
+    sys.exit(n)
 
 
 LEAKS = {
-    "stdout": lambda model, n: typer.echo(n),
-    "stderr": lambda model, n: typer.echo(n, err=True),
+    "stdout": lambda model, n: print(n),
+    "stderr": lambda model, n: print(n, file=sys.stderr),
     "a warning": lambda model, n: warnings.warn(
         f"{n} records", UserWarning, stacklevel=2
     ),

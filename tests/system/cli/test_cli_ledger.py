@@ -140,12 +140,10 @@ def test_create_opens_an_account_and_says_how_to_go_on(
     assert account.accounting == accounting
 
 
-def test_without_a_command_the_help_is_shown_and_the_error_says_what_is_missing(cli):
+def test_without_a_command_the_help_is_shown(cli):
     result = cli("ledger")
-    shown = result.stdout + result.stderr
-    assert result.exit_code == 2
-    assert "Open an account for a data set" in shown
-    assert "dppl: error: Missing command. Try: dppl ledger --help" in shown
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Open an account for a data set" in result.stdout
 
 
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(
@@ -185,7 +183,7 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(
         (["", "--mu", "1"], "DATASET must be a name"),
         (["a\nb\x1b[2J", "--mu", "1"], "DATASET must be a name"),
         (["a" * 256, "--mu", "1"], "DATASET must be a name"),
-        (["--mu", "1"], "Missing argument 'DATASET'"),
+        (["--mu", "1"], "Missing, or without a value: DATASET."),
     ],
 )
 def test_create_with_a_mistake_is_usage_and_makes_no_file(
@@ -389,7 +387,11 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--ledger", "{file}"], 2, "--ledger takes two values: FILE DATASET[/PART]."),
+        (
+            ["--ledger", "{file}"],
+            2,
+            "Missing, or without a value: --ledger FILE DATASET[/PART].",
+        ),
         (
             ["--ledger", "{file}", "ward"],
             2,

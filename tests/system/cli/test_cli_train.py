@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 import dppl
+from command_line import invoke
 from dppl import PublicData, predictions
-from dppl.cli.main import app
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.io import open_source, write_table
@@ -1215,7 +1215,7 @@ def test_classes_are_required(mails, cli, error_line):
             2,
             "must end in .csv or .parquet",
         ),
-        (["predict", "m.safetensors"], 2, "Missing argument 'DATA'"),
+        (["predict", "m.safetensors"], 2, "Missing, or without a value: DATA."),
         (
             ["predict", "m.safetensors", "-", "--read", "kind=images"],
             4,
@@ -1517,11 +1517,9 @@ def test_columns_that_were_found_are_not_in_the_model(mails, cli):
     assert b'"columns"' not in (mails / "m.safetensors").read_bytes()
 
 
-def test_standard_input_may_hold_lines_or_a_table(trained, runner):
+def test_standard_input_may_hold_lines_or_a_table(trained):
     def piped(text, *options):
-        result = runner.invoke(
-            app, ["predict", "m.safetensors", "-", *options], input=text
-        )
+        result = invoke(["predict", "m.safetensors", "-", *options], input=text)
         assert result.exit_code == 0
         return rows_of(result)
 

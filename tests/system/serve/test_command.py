@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl.cli.main import app
+from command_line import invoke
 from dppl.serve import listen
 from system.serve.conftest import TOKEN, Client, served
 
@@ -104,12 +104,12 @@ def test_a_signal_lets_running_requests_finish_and_a_token_is_asked_for(
 
 
 @pytest.fixture
-def failed(runner, monkeypatch):
+def failed(monkeypatch):
     """Run the command where it must refuse; return its exit code and message. It never begins to serve."""
     monkeypatch.setattr("dppl.serve.serve", None)
 
     def run(*arguments):
-        result = runner.invoke(app, ["serve", *map(str, arguments)])
+        result = invoke(["serve", *map(str, arguments)])
         return result.exit_code, result.stderr
 
     return run
@@ -150,7 +150,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
             "names none and takes embeddings, so leave it out",
         ),
         ((digits, "--limits", "items=0"), 2, "items must be"),
-        ((), 2, "Missing argument"),
+        ((), 2, "Missing, or without a value: MODEL."),
     ]:
         found, message = failed(*arguments)
         assert (found, said in message) == (code, True), message

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dppl
+from command_line import invoke
 from dppl import PublicData
-from dppl.cli.main import app
 from dppl.encoders import Encoder, Fingerprint, load_encoder
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
@@ -681,7 +681,7 @@ def test_the_tower_of_texts_embeds_into_the_space_of_the_images(
 
 
 def test_images_are_described_by_texts(
-    torch, transformers, clip, vit, images, tmp_path, monkeypatch, runner
+    torch, transformers, clip, vit, images, tmp_path, monkeypatch
 ):
     """In Python and by the command alike; an encoder without a tower for texts says what to do."""
     monkeypatch.chdir(tmp_path)
@@ -693,9 +693,7 @@ def test_images_are_described_by_texts(
     (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
     command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt"]
     command += ["--mu", "1", "--options", "random_state=1"]
-    done = runner.invoke(
-        app, [*command, "--descriptions", "names", "--out", "m.safetensors"]
-    )
+    done = invoke([*command, "--descriptions", "names", "--out", "m.safetensors"])
     assert done.exit_code == 0, done.stderr
     paths = sorted((tmp_path / "photos").rglob("*.png"))
     model = dppl.PrivateClassifier(
@@ -726,9 +724,7 @@ def test_images_are_described_by_texts(
     # By default only texts are described by the names of their classes.
     assert model.set_params(descriptions="auto").fit(paths, y).model_.examples_ is None
     command[3] = f"hf:{vit}"
-    refused = runner.invoke(
-        app, [*command, "--descriptions", "names", "--out", "n.safetensors"]
-    )
+    refused = invoke([*command, "--descriptions", "names", "--out", "n.safetensors"])
     assert refused.exit_code == 2
     assert (
         "--descriptions must be a folder with a subfolder of example images for each class"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dppl.cli._request import imported
+from command_line import are_options_of, arguments
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.finetune.tune import Finetuned
 
@@ -57,16 +57,12 @@ def test_the_python_of_the_page_runs_as_it_is_pasted(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_options_of_the_page_exist(command):
-    words = shlex.split(command)[1:]
-    known = {
-        option for parameter in imported(words[0]).params for option in parameter.opts
-    }
-    assert {word for word in words if word.startswith("--")} <= known
+    assert are_options_of(shlex.split(command)[1:])
 
 
 def test_the_command_line_has_no_defaults_of_the_training():
     """Parameters of the training are given by their names in Python, and have no other default there."""
-    command = {one.name for one in imported("finetune").params}
+    command = {*arguments("finetune")}
     python = SparseFinetuner(None, None, None).get_params() | vars(Recipe())
     assert {
         "train",

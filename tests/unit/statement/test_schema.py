@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from command_line import invoke
 from dppl import (
     ZCDP,
     ApproxDP,
@@ -23,7 +24,6 @@ from dppl import (
     SoftmaxPrototypes,
     lab,
 )
-from dppl.cli.main import app
 from dppl.continual import ContinualPrototypes
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy import Guarantee
@@ -199,11 +199,11 @@ def test_a_reader_can_compute_mu_from_the_releases(name, statements):
     assert squared**0.5 == pytest.approx(content["implied"]["mu"], rel=1e-9)
 
 
-def test_what_the_command_prints_is_valid(tmp_path, runner):
+def test_what_the_command_prints_is_valid(tmp_path):
     MeanPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(X, Y).save(
         tmp_path / "model.safetensors"
     )
-    result = runner.invoke(app, ["show", str(tmp_path / "model.safetensors"), "--json"])
+    result = invoke(["show", str(tmp_path / "model.safetensors"), "--json"])
     content = json.loads(result.stdout)
     assert content == shown(tmp_path / "model.safetensors")
     VALIDATOR.validate(content)

@@ -1,11 +1,10 @@
 """`dppl bench`: compare methods over budgets, data sets, class sizes and streams, and draw what came out."""
 
+import sys
 from itertools import count
 from pathlib import Path
 
-import typer
-
-from dppl.cli._output import console, note, printable
+from dppl.cli._output import console, echo, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.config import (
@@ -107,7 +106,7 @@ class Bench:
                 )
             if self.list:
                 for name, one in FIGURES.items():
-                    typer.echo(f"{name:<16}{one.title}: {one.needs}")
+                    echo(f"{name:<16}{one.title}: {one.needs}")
                 return
             if self.figure not in FIGURES:
                 raise ParameterError(
@@ -115,7 +114,7 @@ class Bench:
                 )
             config = self.figure
             if self.show:
-                typer.echo(figure_as_yaml(config), nl=False)
+                echo(figure_as_yaml(config), end="")
                 return
         out = self.out
         if config.endswith(SUFFIXES):
@@ -136,14 +135,14 @@ class Bench:
         )
         rest = sum(cell.key not in done for cell in experiment.cells)
         if self.dry_run:
-            typer.echo(
+            echo(
                 f"{len(experiment.cells)} cells, {len(experiment.cells) - rest} done, {rest} left."
             )
             return
         numbers = count(1)
 
         def show(result: Result) -> None:
-            typer.echo(f"{next(numbers)}/{rest}  {_line(result)}", err=True)
+            echo(f"{next(numbers)}/{rest}  {_line(result)}", err=True)
 
         try:
             summary = run_experiment(experiment, results, jobs=self.jobs, finished=show)
@@ -166,7 +165,7 @@ class Bench:
             )
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
-            raise typer.Exit(_CELLS_FAILED)
+            sys.exit(_CELLS_FAILED)
 
 
 def _report(results: Path, out: Path | None) -> None:
