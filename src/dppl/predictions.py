@@ -19,12 +19,12 @@ from dppl.io.kept import Kept
 from dppl.io.tables.shards import Window
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.released import Least, Shares, labels_of
+from dppl.reasons import NoLabel
 from dppl.training.embedding import embed_windows
 
 SUFFIXES = (".csv", ".parquet")
 SEPARATOR = ";"  # of labels, where a model names none
 _ROWS = 8192
-_UNUSABLE = "cannot be used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Predictions:
     similarities: Float32 | None = (
         None  # shape (n,); to the nearest class, NaN likewise
     )
-    reasons: Sequence[str | None] | None = None  # why a record has no label
+    reasons: Sequence[NoLabel | None] | None = None  # why a record has no label
     separator: str | None = (
         None  # joins the labels of a record, where it may have several
     )
@@ -67,7 +67,9 @@ class Predictions:
             least.reasons(confidence, self.similarities).tolist(),
             strict=True,
         )
-        reasons = [_UNUSABLE if label is None else reason for label, reason in found]
+        reasons = [
+            NoLabel.UNUSABLE if label is None else reason for label, reason in found
+        ]
         labels = [
             None if reason else label
             for label, reason in zip(self.labels, reasons, strict=True)

@@ -11,7 +11,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from dppl import GaussianDP, Ledger, verify
+from dppl import GaussianDP, Ledger, reasons, verify
 from dppl.kernel.privacy import terms
 from dppl.kernel.privacy.terms import Caveat, Code, Neighbours, Norm, Term, Unit
 from dppl.methods import fit_plan
@@ -22,13 +22,14 @@ from meta.test_layers import MODULES, SOURCE
 
 KINDS = [
     kind
-    for kind in vars(terms).values()
+    for kind in (*vars(terms).values(), *vars(reasons).values())
     if isinstance(kind, type) and issubclass(kind, Code) and kind is not Code
 ]
 # What holds terms or codes, as an attribute and as a name in JSON.
 PARTIES = {
     *("statistic", "mechanism", "norm", "unit", "neighbours"),
     *("public_inputs", "not_covered", "assumptions", "assumption"),
+    "reason",
 }
 OF_TEXT = {
     *("startswith", "endswith", "replace", "removeprefix", "removesuffix", "split"),

@@ -23,6 +23,7 @@ LAYERS = [
     {"kernel.lattice"},
     {"kernel.mechanisms"},
     {"kernel"},
+    {"reasons"},
     {"statement.english", "statement.words"},
     {"encoders"},
     {"io", "metrics"},

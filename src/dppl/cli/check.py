@@ -16,6 +16,9 @@ from dppl.cli._request import flag, option, request
 from dppl.cli._training import Classes
 from dppl.errors import ParameterError
 from dppl.kernel.checking import refuse_unusable_records
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
+from dppl.statement import words
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 _UNKNOWN_SHOWN = 20
@@ -173,7 +176,8 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
             f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)",
         )
         for entry in report["unusable"]:
-            yield "", f"{entry['reason']}: {_places(entry)}"
+            reason = words.text(Term.from_dict(SkipReason, entry["reason"]))
+            yield "", f"{reason}: {_places(entry)}"
         if cut := report.get("cut"):
             reads = f"{cut['max_windows']} windows of {cut['max_tokens']} tokens"
             yield (

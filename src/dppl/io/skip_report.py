@@ -20,7 +20,9 @@ from dppl.kernel.persons import (
     classes_of_persons,
     person_codes,
 )
+from dppl.kernel.privacy.terms import Term
 from dppl.kernel.reading import class_codes
+from dppl.reasons import SkipReason
 
 _BLOCK_ROWS = 4096
 _SEPARATORS = (";", ",", "|", "/")  # that files have between several labels
@@ -212,7 +214,7 @@ def _records_report(
     source: Source, windows: TextWindows | None
 ) -> tuple[dict[str, Any], Array | None, Array]:
     """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[Term[SkipReason], list[str]] = {}
     repeated_ids: list[str] = []
     ids: set[str | None] = set()
     contents: list[bytes] = []
@@ -223,8 +225,8 @@ def _records_report(
         for record in source:
             try:
                 content, text = _content(record, source.modality)
-            except BadRecord as reason:
-                reasons.setdefault(str(reason), []).append(record.reference)
+            except BadRecord as skipped:
+                reasons.setdefault(skipped.reason, []).append(record.reference)
                 continue
             contents.append(content)
             if windows is not None and windows.cuts(text):
@@ -238,7 +240,7 @@ def _records_report(
         "n": len(contents) + sum(map(len, reasons.values())),
         "modality": source.modality,
         "unusable": [
-            {"reason": reason, **_first_of(places)}
+            {"reason": reason.to_dict(), **_first_of(places)}
             for reason, places in reasons.items()
         ],
         "repeated_ids": _first_of(repeated_ids),

@@ -28,15 +28,13 @@ from dppl.methods import model_file
 from dppl.methods.as_scikit import ScikitEstimator, check_features, check_fitted
 from dppl.methods.parameters import LatticeOptions
 from dppl.methods.public_data import ExamplesKept
+from dppl.reasons import NoLabel
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
 _ROWS = 8192
 # Positions that a message lists.
 _LISTED = 10
-# Why a row gets no label.
-UNSURE = "not sure"
-FAR = "none of these classes"
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
@@ -466,10 +464,10 @@ class Least:
         """Return for each row why it gets no label, or None; a row that is far from all classes is not unsure."""
         reasons = np.full(len(confidence), None, object)
         if self.min_confidence is not None:
-            reasons[~(confidence >= self.min_confidence)] = UNSURE
+            reasons[~(confidence >= self.min_confidence)] = NoLabel.NOT_SURE
         if self.min_similarity is not None:
             assert similarity is not None
-            reasons[~(similarity >= self.min_similarity)] = FAR
+            reasons[~(similarity >= self.min_similarity)] = NoLabel.NONE_OF_THESE
         return reasons
 
 

@@ -22,14 +22,15 @@ from fastapi.security import HTTPBearer
 from dppl._version import __version__
 from dppl.errors import ParameterError
 from dppl.io.records.decoding import quiet
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 from dppl.serve.batches import Batches
 from dppl.serve.guard import EXPECTED, Guard, problem
-from dppl.serve.models import Served
+from dppl.serve.models import Served, not_predicted
 from dppl.serve.requests import (
     KINDS,
     Health,
     ModelAnswer,
-    Prediction,
     Predictions,
     Problem,
     RequestError,
@@ -147,7 +148,7 @@ class _Service:
                 f"This model takes {' or '.join(served.about.takes)}.",
             )
         least = served.least_of(asked)
-        reasons = dict[int, str]()
+        reasons = dict[int, Term[SkipReason]]()
         if kind == "embeddings":
             if any(len(row) != width for row in items):
                 raise RequestError(
@@ -159,7 +160,7 @@ class _Service:
         else:
             rows, reasons = self._embed(served, items, deadline)
         predictions = [
-            Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
+            not_predicted(reasons.get(place, Term(SkipReason.NOT_EMBEDDED)))
             if row is None
             else served.prediction(row, asked.top, asked.probabilities, least)
             for place, row in enumerate(rows)
@@ -170,10 +171,10 @@ class _Service:
 
     def _embed(
         self, served: Served, items: list[Any], deadline: float
-    ) -> tuple[list[Any], dict[int, str]]:
+    ) -> tuple[list[Any], dict[int, Term[SkipReason]]]:
         """Return the row of each item, None where it has none, and the reasons by position."""
         usable = []
-        reasons = {}
+        reasons: dict[int, Term[SkipReason]] = {}
         for place, item in enumerate(items):
             if monotonic() > deadline:
                 raise TimeoutError

@@ -17,8 +17,10 @@ from dppl.finetune.network_file import is_finetuned
 from dppl.finetune.tune import Finetuned
 from dppl.io.records.decoding import TooManyPixels, decode
 from dppl.io.records.record import BadRecord
+from dppl.kernel.privacy.terms import Term
 from dppl.methods import load
 from dppl.methods.released import ALWAYS, Least
+from dppl.reasons import SkipReason
 from dppl.serve.requests import (
     ModelAnswer,
     Prediction,
@@ -32,6 +34,11 @@ from dppl.training.classifier import encoder_of_model
 
 _Rows = NDArray[Any]
 NEAREST = 3  # classes that are named at least, where an item gets no label
+
+
+def not_predicted(reason: Term[SkipReason]) -> Prediction:
+    """Return the answer for an item that cannot be used."""
+    return Prediction(reason=reason.code, message=words.text(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,9 @@ class Served:
             )
         return Least(confidence, similarity)
 
-    def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
+    def prepare(
+        self, payload: bytes | str, most_pixels: int
+    ) -> tuple[Any, Term[SkipReason] | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
         assert self.encoder is not None
         try:
@@ -86,12 +95,12 @@ class Served:
                 "too_many_pixels",
                 f"An image may have {most_pixels} pixels at most.",
             ) from None
-        except BadRecord as reason:
-            return None, str(reason)
+        except BadRecord as skipped:
+            return None, skipped.reason
         except (DpplError, MemoryError):
             raise
         except Exception:  # an encoder's message about an odd item may quote it
-            return None, "the encoder cannot prepare it"
+            return None, Term(SkipReason.NOT_PREPARED)
 
     def prediction(
         self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS
@@ -100,7 +109,7 @@ class Served:
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
         if label is None:
-            return Prediction(reason="it has no direction (NaN, infinity, only zeros)")
+            return not_predicted(Term(SkipReason.NO_DIRECTION))
         near = None
         if least.min_similarity is not None and self.similarity is not None:
             near = self.similarity(row[None])
@@ -114,6 +123,7 @@ class Served:
             label=None if reason is not None or self.multilabel else label,
             labels=label if self.multilabel else None,
             reason=reason,
+            message=None if reason is None else words.text(reason),
             similarity=near,
             top=[
                 Probability(label=classes[place], probability=float(values[place]))

@@ -134,8 +134,8 @@ class Probability(BaseModel):
 class Prediction(BaseModel):
     """The prediction for one item. Where there is no label, `reason` says why, and `top` has the nearest classes.
 
-    The reason is "not sure" or "none of these classes"; an item that cannot be used has
-    another, and no classes.
+    The reason is a code, ``not_sure`` or ``none_of_these``; an item that cannot be used
+    has another, and no classes. `message` says it for people.
 
     A model of several labels a record answers with `labels`, perhaps none of them;
     `label` is null then.
@@ -146,6 +146,7 @@ class Prediction(BaseModel):
     top: list[Probability] = []
     probabilities: list[float] | None = None
     reason: str | None = None
+    message: str | None = None
     similarity: float | None = None
 
 

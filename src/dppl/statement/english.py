@@ -17,6 +17,7 @@ from dppl.kernel.privacy.terms import (
     Statistic,
     Unit,
 )
+from dppl.reasons import NoLabel, SkipReason
 
 _ADDED = "two data sets are neighbours when one record is"
 _PERSON = (
@@ -271,6 +272,63 @@ CAVEATS: Mapping[Code, str] = {
     ),
 }
 
+SKIP_REASONS: Mapping[Code, str] = {
+    SkipReason.UNREADABLE_CELL: "one of its cells cannot be read",
+    SkipReason.OTHER_WIDTH: "its row and the header have different numbers of cells: {n_cells} and {n_columns}",
+    SkipReason.OPEN_QUOTE: (
+        "its row opens a quote that never closes (lines lost after it: {n_lines_after})"
+    ),
+    SkipReason.MISPLACED_QUOTE: (
+        "its row has a misplaced quote (lines lost after it: {n_lines_after})"
+    ),
+    SkipReason.LONG_ROW: "its row is too long",
+    SkipReason.NO_JSON_OBJECT: "its line is not a JSON object",
+    SkipReason.NO_CLASS_FOLDER: "it lies in no class folder",
+    SkipReason.OUTSIDE_FOLDER: "its path leads out of the folder",
+    SkipReason.LOOP_OF_LINKS: "it is a loop of symbolic links",
+    SkipReason.NO_FILE: "there is no such file, or its link leads nowhere",
+    SkipReason.NO_PATH: "its path is none",
+    SkipReason.NO_REGULAR_FILE: "it is not a regular file",
+    SkipReason.CANNOT_BE_OPENED: "it cannot be opened",
+    SkipReason.ID_EMPTY: "its id is empty",
+    SkipReason.ID_NO_TEXT: "its id is neither a text nor an integer",
+    SkipReason.ID_NOT_UTF8: "its id is not UTF-8",
+    SkipReason.LABEL_NO_TEXT: "its label is neither a text nor an integer",
+    SkipReason.LABEL_NOT_UTF8: "its label is not UTF-8",
+    SkipReason.PERSON_MISSING: "it has no field for the id of its person",
+    SkipReason.PERSON_NO_TEXT: "its person id is neither a text nor a whole number",
+    SkipReason.PERSON_NOT_UTF8: "its person id is not UTF-8",
+    SkipReason.PERSON_INEXACT: "its person id is a float, which is not exact from 2**53 on",
+    SkipReason.MISSING: "it is missing",
+    SkipReason.EMPTY: "it is empty",
+    SkipReason.NO_TEXT: "it has no text",
+    SkipReason.NOT_UTF8: "it is not UTF-8",
+    SkipReason.NUL_CHARACTERS: "it is not a text: it holds NUL characters",
+    SkipReason.LONG_TEXT: "it is longer than {max_bytes} bytes",
+    SkipReason.LARGE_FILE: "it is larger than {max_bytes} bytes",
+    SkipReason.TOO_MANY_PIXELS: "it has more than {max_pixels} pixels",
+    SkipReason.NO_IMAGE: "it is no image",
+    SkipReason.NO_UINT8_PIXELS: "it has no uint8 pixels",
+    SkipReason.UNKNOWN_FORMAT: "it is not an image of a known format",
+    SkipReason.DAMAGED_IMAGE: "it is a damaged or truncated image",
+    SkipReason.SIGNED_NUMBERS: "its numbers are signed, and no file says which is black",
+    SkipReason.NUMBERS_OUT_OF_RANGE: "its numbers are not from 0 to {top}, as its type has them",
+    SkipReason.UNKNOWN_COLOURS: "its colours are of a kind that cannot be read",
+    SkipReason.NOT_PREPARED: "the encoder cannot prepare it",
+    SkipReason.NOT_EMBEDDED: "the encoder cannot embed it",
+    SkipReason.NOT_FINITE: "its embedding is not finite in {rows}",
+    SkipReason.ALL_ZEROS: "its embedding is all zeros",
+    SkipReason.NO_DIRECTION: "it has no direction (NaN, infinity, only zeros)",
+    SkipReason.UNKNOWN_LABEL: "its label is not in the list of classes",
+    SkipReason.UNKNOWN_LABELS_DROPPED: "used, but without its labels outside the list of classes",
+}
+
+NO_LABELS: Mapping[Code, str] = {
+    NoLabel.NOT_SURE: "The model is not sure.",
+    NoLabel.NONE_OF_THESE: "It seems to be none of these classes.",
+    NoLabel.UNUSABLE: "It cannot be used.",
+}
+
 TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
     Statistic: STATISTICS,
     Mechanism: MECHANISMS,
@@ -280,4 +338,6 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
     PublicInput: PUBLIC_INPUTS,
     Assumption: ASSUMPTIONS,
     Caveat: CAVEATS,
+    SkipReason: SKIP_REASONS,
+    NoLabel: NO_LABELS,
 }

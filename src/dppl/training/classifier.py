@@ -21,6 +21,7 @@ from dppl.io import EmbeddingTable
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.terms import Term
 from dppl.kernel.reading import (
     UNUSABLE,
     UnknownLabels,
@@ -36,6 +37,7 @@ from dppl.methods.parameters import parameters
 from dppl.methods.public_data import PublicData, refuse_private_as_public
 from dppl.methods.registry import Method, estimator_of
 from dppl.methods.released import ReleasedClassifier, refuse_unusable
+from dppl.reasons import SkipReason
 from dppl.training import pipeline
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.embedding import embed_windows
@@ -251,11 +253,12 @@ class PrivateClassifier(ReleasedClassifier):
             model.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
         )
 
-    def unusable(self, X: Any) -> list[tuple[int, str]]:
+    def unusable(self, X: Any) -> list[tuple[int, Term[SkipReason]]]:
         """Return position and reason of each item that a fit cannot use. For the owner of private items only.
 
-        It takes as long as embedding the items, because an embedding that is not finite
-        cannot be used either.
+        The `code` of a reason is of `dppl.reasons.SkipReason`. It takes as long as
+        embedding the items, because an embedding that is not finite cannot be used
+        either.
 
         Parameters
         ----------

@@ -21,6 +21,7 @@ from dppl.io.tables.shards import Window
 from dppl.io.tables.writing import Rows
 from dppl.kernel.reading import class_codes, public_classes
 from dppl.methods import EmbeddingClassifier
+from dppl.statement import words
 from dppl.training.embedding import embed_windows, table_metadata
 
 _HOW = "must be 'auto', 'names', None, a mapping from classes to one text or several, or a Path"
@@ -202,7 +203,7 @@ def embed_examples(
         first = whole.skipped[0]
         # It is public, so the message names it.
         raise InputError(
-            f"must all be usable; {first.reference}: {first.reason}.",
+            f"must all be usable; {first.reference}: {words.text(first.reason)}.",
             parameter="descriptions",
         )
     labels = np.array([*whole.labels, None], object)[:-1]

@@ -26,12 +26,13 @@ from dppl.io.records.decoding import decode, described, quiet
 from dppl.io.records.record import BadRecord, Payload, Record, Source
 from dppl.io.tables.shards import ShardedTable, Skipped, SourceChanged, Window
 from dppl.io.tables.writing import ROWS, Rows, table_schema, to_storage
-from dppl.kernel.privacy.terms import Caveat
+from dppl.kernel.privacy.terms import Caveat, Term
+from dppl.reasons import SkipReason
 
 Progress: TypeAlias = Callable[[int], object]
 # A record, what the encoder takes of it and the hash of its content, or why there is
 # nothing.
-_Item: TypeAlias = tuple[Record, Any, bytes, str | None]
+_Item: TypeAlias = tuple[Record, Any, bytes, Term[SkipReason] | None]
 # Images take more memory.
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
@@ -152,7 +153,7 @@ def embed(
             report(shard.records)
         if table.finished and next(records, None) is not None:
             raise SourceChanged(table.folder)
-        if unusable == "stop" and any(shard.left_out for shard in table.done):
+        if unusable == "stop" and any(shard.skipped for shard in table.done):
             table.refuse([])
         if table.finished:
             return Embedded(table.folder, table.report, False)
@@ -272,9 +273,8 @@ def _windows(
                 for record, _, _, reason in batch:
                     if reason is None:
                         row, good = next(embedded)
-                        reason = (
-                            None if good else f"its embedding is not finite in {rows}"
-                        )
+                        if not good:
+                            reason = Term(SkipReason.NOT_FINITE, rows=rows)
                     window.usable.append(reason is None)
                     if reason is not None:
                         window.skipped.append(
@@ -336,8 +336,8 @@ def _prepare(record: Record, encoder: Encoder) -> _Item:
     try:
         payload = record.load()
         content = prepared(encoder, payload)
-    except BadRecord as reason:
-        return record, None, b"", str(reason)
+    except BadRecord as skipped:
+        return record, None, b"", skipped.reason
     return record, content, _hash(payload), None
 
 
@@ -356,4 +356,4 @@ def prepared(encoder: Encoder, payload: Payload) -> Any:
     except (DpplError, MemoryError):
         raise
     except Exception:  # whatever an encoder says of an odd image or text may quote it
-        raise BadRecord("the encoder cannot prepare it") from None
+        raise BadRecord(SkipReason.NOT_PREPARED) from None

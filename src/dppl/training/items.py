@@ -16,6 +16,7 @@ from dppl.io.records.decoding import upright_rgb
 from dppl.io.records.images import read_image
 from dppl.io.records.record import BadRecord, Record
 from dppl.io.tables.writing import Rows
+from dppl.reasons import SkipReason
 from dppl.training.embedding import embed_windows, table_metadata
 
 _OPENING = (
@@ -98,7 +99,7 @@ def _load(item: Any, modality: str) -> Any:
     """Return a text, the bytes of an image, or an opened image upright and in RGB."""
     if modality == "text":
         if not isinstance(item, str | bytes):
-            raise BadRecord("it is no text")
+            raise BadRecord(SkipReason.NO_TEXT)
         return item
     if isinstance(item, str | Path):
         return read_image(Path(item))
@@ -114,9 +115,9 @@ def _load(item: Any, modality: str) -> Any:
             if (
                 pixels.dtype != np.uint8 or not pixels.size
             ):  # other numbers may be on any scale
-                raise BadRecord("it has no uint8 pixels")
+                raise BadRecord(SkipReason.NO_UINT8_PIXELS)
             return upright_rgb(pillow.fromarray(pixels))
     except (MemoryError, BadRecord):
         raise
     except Exception:  # Pillow raises whatever an odd array or image leads it to
-        raise BadRecord("it is no image") from None
+        raise BadRecord(SkipReason.NO_IMAGE) from None

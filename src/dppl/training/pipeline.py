@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
@@ -27,14 +26,23 @@ from dppl.errors import InputError, ParameterError
 from dppl.io import PERSON, Columns, EmbeddingTable, Source, read_ids, read_table
 from dppl.io.records.decoding import quiet
 from dppl.io.records.record import BadRecord
-from dppl.io.tables.shards import OtherOptions, Skipped, SourceChanged, as_line
+from dppl.io.tables.shards import (
+    OtherOptions,
+    Skipped,
+    SourceChanged,
+    as_line,
+    counts_from_list,
+    counts_to_list,
+)
 from dppl.kernel.checking import NOT_ALL_USABLE, are_known, refuse_unusable_records
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import are_missing, ids_of_fit
+from dppl.kernel.privacy.terms import Term
 from dppl.kernel.reading import check_kind, public_classes, refuse_unknown_labels
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.fit_plan import Plan
+from dppl.reasons import SkipReason
 from dppl.training import Embedded, embed
 from dppl.training.descriptions import embed_examples
 from dppl.training.embedding import prepared, table_metadata
@@ -274,26 +282,29 @@ def left_out_of(
     named = pa.concat_tables(
         part.columns(["id", "reference"]) for part in table.fragments()
     ).take(places)
-    reasons = ("its embedding is all zeros", "its label is not in the list of classes")
-    if several is not None:
-        reasons = reasons[0], "used, but without its labels outside the list of classes"
+    without_class = (
+        SkipReason.UNKNOWN_LABEL
+        if several is None
+        else SkipReason.UNKNOWN_LABELS_DROPPED
+    )
     rest = [
-        Skipped(**row, reason=reasons[int(usable[place])])
+        Skipped(
+            **row,
+            reason=Term(without_class if usable[place] else SkipReason.ALL_ZEROS),
+        )
         for place, row in zip(places, named.to_pylist(), strict=True)
     ]
     # The last line holds the totals, which count these records, too.
     *lines, totals = report.read_bytes().splitlines(keepends=True)
     counts = json.loads(totals)
-    counts["left_out"] = dict(
-        sorted(
-            (Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()
-        )
-    )
+    skipped = counts_from_list(counts["skipped"])
+    skipped.update(one.reason for one in rest)
+    counts["skipped"] = counts_to_list(skipped)
     counts["used"] = counts["embedded"] - (
         len(rest) if several is None else int((~usable).sum())
     )
     return b"".join(
-        [*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)]
+        [*lines, *(as_line(one.to_dict()) for one in rest), as_line(counts)]
     )
 
 

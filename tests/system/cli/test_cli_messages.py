@@ -280,7 +280,7 @@ class TestRawSources:
         } == {
             "n": 5,
             "modality": "text",
-            "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 2"]}],
+            "unusable": [{"reason": {"code": "empty"}, "n": 1, "first": ["row 2"]}],
             "duplicates": 1,
         }
         assert report["labels"]["unknown"] == [
@@ -322,7 +322,7 @@ class TestRawSources:
         )
         assert (report["n"], report["modality"]) == (2, "image")
         assert [(entry["reason"], entry["n"]) for entry in report["unusable"]] == [
-            ("it is not an image of a known format", 1)
+            ({"code": "unknown_format"}, 1)
         ]
 
     def test_a_source_without_labels_is_told_so(self, here, cli):

@@ -522,11 +522,11 @@ def test_a_file_says_why_a_label_is_empty(task, model, cli, error_line):
     assert header == ["label", "reason", "similarity"]
     why = np.where(
         near < close,
-        "none of these classes",
-        np.where(confidence < sure, "not sure", ""),
+        "none_of_these",
+        np.where(confidence < sure, "not_sure", ""),
     )
-    assert [row[1] for row in found] == [*why.tolist(), "cannot be used"]
-    assert set(why) == {"none of these classes", "not sure", ""}
+    assert [row[1] for row in found] == [*why.tolist(), "unusable"]
+    assert set(why) == {"none_of_these", "not_sure", ""}
     labels = fitted.predict(task.X_public, min_confidence=sure, min_similarity=close)
     assert [row[0] for row in found] == [
         "" if label is None else label for label in [*labels, None]

@@ -341,8 +341,8 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     )
     assert totals["used"] == 402
     assert (
-        sorted(one["reason"] for one in lines if "reason" in one)[-1]
-        == "used, but without its labels outside the list of classes"
+        sorted(one["reason"]["code"] for one in lines if "reason" in one)[-1]
+        == "unknown_labels_dropped"
     )
     assert sum("reason" in one for one in lines) == 2
 

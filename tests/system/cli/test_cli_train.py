@@ -531,7 +531,8 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
         if "reference" in entry
     ]
     assert listed == [
-        (f"row {place + 1}", reason) for place, reason in model.unusable(texts)
+        (f"row {place + 1}", reason.to_dict())
+        for place, reason in model.unusable(texts)
     ]
     assert [
         label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))

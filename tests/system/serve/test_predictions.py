@@ -88,13 +88,14 @@ def test_an_item_that_cannot_be_used_has_no_label_and_harms_no_other(animals):
     assert [one["label"] for one in found] == ["cat", None, None, "dog", None]
     assert [one["reason"] for one in found] == [
         None,
-        "it is empty",
-        "the encoder cannot prepare it",
+        "empty",
+        "not_prepared",
         None,
-        "it is not a text: it holds NUL characters",
+        "nul_characters",
     ]
     first, second = zero.json()["predictions"]
-    assert first["reason"] == "it has no direction (NaN, infinity, only zeros)"
+    assert first["reason"] == "no_direction"
+    assert first["message"] == "it has no direction (NaN, infinity, only zeros)"
     assert second["label"] is not None
 
 
@@ -105,8 +106,8 @@ def test_images(pictures):
     assert [one["label"] for one in found] == ["dark above", "dark below", None, None]
     assert [len(one["top"]) for one in found] == [1, 1, 0, 0]
     assert [one["reason"] for one in found[2:]] == [
-        "it is not an image of a known format",
-        "it is empty",
+        "unknown_format",
+        "empty",
     ]
 
 
@@ -245,7 +246,7 @@ def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_clas
     labels = model.predict(rows, min_confidence=sure, min_similarity=close).tolist()
     far = near < close
     reasons = [
-        "none of these classes" if f else "not sure" if c < sure else None
+        "none_of_these" if f else "not_sure" if c < sure else None
         for f, c in zip(far, confidence, strict=True)
     ]
     asked = {"embeddings": rows.tolist(), "top": 1}
@@ -263,7 +264,7 @@ def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_clas
     assert by_request == by_service
     assert [one["label"] for one in by_service] == labels
     assert [one["reason"] for one in by_service] == reasons
-    assert {"none of these classes", "not sure", None} == set(reasons)
+    assert {"none_of_these", "not_sure", None} == set(reasons)
     assert [len(one["top"]) for one in by_service] == [
         3 if label is None else 1 for label in labels
     ]

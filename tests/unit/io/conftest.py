@@ -15,6 +15,7 @@ from PIL import Image
 
 from dppl.io import open_source, read_table
 from dppl.training import embed
+from skipped import said
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def outcome(done):
         table=read_table(done.table),
         notice=notice,
         left_out=left_out,
-        reasons={entry["reference"]: entry["reason"] for entry in left_out},
+        reasons={entry["reference"]: said(entry["reason"]) for entry in left_out},
         totals=totals,
         bytes={file.name: file.read_bytes() for file in files},
     )

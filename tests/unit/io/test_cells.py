@@ -15,6 +15,7 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.io import Columns, open_source, split_file
 from dppl.io.records.record import BadRecord
 from dppl.io.records.sheets import as_text
+from skipped import outcome, said
 
 SECRET = "Jane-Doe-4711"
 
@@ -60,11 +61,7 @@ def outcomes(source):
     """Return all that becomes of each record but its number."""
     found = []
     for record in source:
-        try:
-            content = record.load()
-        except BadRecord as reason:
-            content = str(reason)
-        found.append((record.label, content, record.version, record.person))
+        found.append((*outcome(record), record.person))
     return found
 
 
@@ -636,8 +633,8 @@ def test_a_cell_that_is_not_exact_is_no_id(folder):
             try:
                 one.load()
                 found.append(one.person or None)
-            except BadRecord as reason:
-                found.append(str(reason))
+            except BadRecord as skipped:
+                found.append(said(skipped.reason))
         assert found == (
             expected
             if source.parameters["kind"] == "sql"

@@ -216,7 +216,7 @@ def test_an_empty_source_gives_a_table_without_rows(tmp_path, run, texts):
     (tmp_path / "t.csv").write_text("text,label\n")
     found = run(tmp_path / "t.csv", texts)
     assert found.table.shape == (0, 8)
-    assert found.totals == {"records": 0, "embedded": 0, "left_out": {}}
+    assert found.totals == {"records": 0, "embedded": 0, "skipped": []}
 
 
 def test_the_report_says_whose_it_is_and_only_they_can_read_it(lines, run, texts):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import open_source, split_file
-from dppl.io.records.record import BadRecord
+from skipped import outcome
 
 LIMIT = 40
 HEADER = "text,label\r\n"
@@ -32,14 +32,6 @@ def limit():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dppl.io.records.lines.MOST_TEXT_BYTES", LIMIT)
         yield
-
-
-def outcome(record):
-    """Return all that becomes of a record but its place and its number."""
-    try:
-        return record.label, record.load(), record.version
-    except BadRecord as reason:
-        return record.label, str(reason), record.version
 
 
 def read(path, content, **options):
@@ -108,13 +100,19 @@ def test_a_record_of_csv_is_one_record_and_costs_no_other(
     [
         (LONG + "1,b\n2,b\n" * 9 + '",a\n', TOO_LONG),
         (LONG + '1,b\n""2"",b\n",a\n', TOO_LONG),
-        (LONG + '1,b\n2,b""', f"{NEVER_CLOSED}, and it takes in 2 lines after it"),
-        ('"last,b\n', NEVER_CLOSED),
+        (
+            LONG + '1,b\n2,b""',
+            f"{NEVER_CLOSED} (lines lost after it: 2)",
+        ),
+        ('"last,b\n', f"{NEVER_CLOSED} (lines lost after it: 0)"),
         ("x" * LIMIT + ",a\n", TOO_LONG),
         ('"' + "\n" * LIMIT + '",a\n', TOO_LONG),
-        ('"x"y,a\n', DAMAGED),
-        ('"x"y,"\n1,b\n2,b\n",a\n', f"{DAMAGED}, and it takes in 3 lines after it"),
-        ('"x\n1,b\n2,b', f"{NEVER_CLOSED}, and it takes in 2 lines after it"),
+        ('"x"y,a\n', f"{DAMAGED} (lines lost after it: 0)"),
+        (
+            '"x"y,"\n1,b\n2,b\n",a\n',
+            f"{DAMAGED} (lines lost after it: 3)",
+        ),
+        ('"x\n1,b\n2,b', f"{NEVER_CLOSED} (lines lost after it: 2)"),
     ],
 )
 def test_a_bad_record_of_csv_is_left_out_once(folder, record, reason):

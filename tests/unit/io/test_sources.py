@@ -133,13 +133,13 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
     )
     assert found.ids == ["1", "1", "9"]
     assert found.reasons == {
-        "row 2": "its row has 4 cells, and the header 3",
-        "row 3": "its row has 2 cells, and the header 3",
+        "row 2": "its row and the header have different numbers of cells: 4 and 3",
+        "row 3": "its row and the header have different numbers of cells: 2 and 3",
         "row 4": "it is empty",
-        "row 5": "its row has a misplaced quote",
+        "row 5": "its row has a misplaced quote (lines lost after it: 0)",
         "row 7": "its id is empty",
         "row 8": "it is not a text: it holds NUL characters",
-        "row 10": "its row opens a quote that never closes, and it takes in 1 line after it",
+        "row 10": "its row opens a quote that never closes (lines lost after it: 1)",
     }
     assert found.totals["embedded"] == 3
 
@@ -190,7 +190,7 @@ def test_a_text_a_line(tmp_path, run, texts):
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
     for module in ("lines", "decoding"):
-        monkeypatch.setattr(f"dppl.io.{module}.MOST_TEXT_BYTES", 20)
+        monkeypatch.setattr(f"dppl.io.records.{module}.MOST_TEXT_BYTES", 20)
     found = run(
         put(
             tmp_path / "t.txt",
@@ -359,7 +359,7 @@ def test_forged_ids_push_out_no_record_of_others(tmp_path, run, texts):
     assert found[0].ids[40:] == found[1].ids == [str(number) for number in range(400)]
     of_all, of_others = (np.concatenate(list(one.table.blocks(500))) for one in found)
     assert (of_all[40:] == of_others).all()
-    assert found[0].totals == {"records": 440, "embedded": 440, "left_out": {}}
+    assert found[0].totals == {"records": 440, "embedded": 440, "skipped": []}
 
 
 def test_no_line_of_json_names_the_columns_of_others(tmp_path):

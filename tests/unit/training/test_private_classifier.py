@@ -41,6 +41,7 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.methods.registry import BY_METHOD
+from dppl.reasons import SkipReason
 from dppl.training import embedding, items
 from dppl.training.classifier import encoder_of_model
 from laws.traces import heard
@@ -359,7 +360,7 @@ def test_an_embedding_that_is_not_finite_cannot_be_used(letters, monkeypatch):
     huge = chr(27 * 4) * 50
     model = make(letters, method="mean")
     assert model.unusable(["abc", huge]) == [
-        (1, "its embedding is not finite in float16")
+        (1, Term(SkipReason.NOT_FINITE, rows="float16"))
     ]
     with_it = model.fit([huge, *TEXTS], ["cat", *Y]).model_.to_bytes()
     assert with_it == make(letters, method="mean").fit(TEXTS, Y).model_.to_bytes()
@@ -642,8 +643,8 @@ def test_in_a_pipeline():
         ("model", make().set_params(public=PublicData(PUBLIC))),
     ]
     pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y)
-    assert embedding.score([text.upper() for text in TEST], Y) == 1.0
-    assert embedding.predict(TEST).tolist() == Y
+    assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
+    assert pipeline.predict(TEST).tolist() == Y
     assert (
         clone(pipeline)
         .set_params(model__method="mean")

@@ -18,6 +18,7 @@ import numpy as np
 from dppl._utils.optional import optional
 from dppl._utils.types import Array
 from dppl.io.records.record import BadRecord, Payload
+from dppl.reasons import SkipReason
 
 MOST_BYTES = 1 << 28  # of an image file
 MOST_TEXT_BYTES = 1 << 24
@@ -141,26 +142,26 @@ def _pillow(module: str) -> Any:
 
 def _text(payload: bytes | str) -> str:
     if len(payload) > MOST_TEXT_BYTES:
-        raise BadRecord(f"it is longer than {MOST_TEXT_BYTES} bytes")
+        raise BadRecord(SkipReason.LONG_TEXT, max_bytes=MOST_TEXT_BYTES)
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
     except UnicodeError:
-        raise BadRecord("it is not UTF-8") from None
+        raise BadRecord(SkipReason.NOT_UTF8) from None
     # What many files that are no text begin with; tokenizers also treat it in their own
     # ways.
     if "\0" in text:
-        raise BadRecord("it is not a text: it holds NUL characters")
+        raise BadRecord(SkipReason.NUL_CHARACTERS)
     if not text.strip():
-        raise BadRecord("it is empty")
+        raise BadRecord(SkipReason.EMPTY)
     return text
 
 
 def _image(content: bytes, most_pixels: int) -> Any:
     if not content:
-        raise BadRecord("it is empty")
+        raise BadRecord(SkipReason.EMPTY)
     if len(content) > MOST_BYTES:
-        raise BadRecord(f"it is larger than {MOST_BYTES} bytes")
+        raise BadRecord(SkipReason.LARGE_FILE, max_bytes=MOST_BYTES)
     pillow = _pillow("PIL.Image")
     try:
         with pillow.open(io.BytesIO(content), formats=_formats()) as image:
@@ -172,13 +173,15 @@ def _image(content: bytes, most_pixels: int) -> Any:
     except BadRecord:
         raise
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
-        raise TooManyPixels(f"it has more than {most_pixels} pixels") from None
+        raise TooManyPixels(
+            SkipReason.TOO_MANY_PIXELS, max_pixels=most_pixels
+        ) from None
     except _pillow("PIL").UnidentifiedImageError:
-        raise BadRecord("it is not an image of a known format") from None
+        raise BadRecord(SkipReason.UNKNOWN_FORMAT) from None
     except MemoryError:  # says nothing of the image
         raise
     except Exception:  # codecs raise whatever a damaged file leads them to
-        raise BadRecord("it is a damaged or truncated image") from None
+        raise BadRecord(SkipReason.DAMAGED_IMAGE) from None
 
 
 @cache
@@ -203,13 +206,13 @@ def upright_rgb(image: Any, opened: Any = None) -> Any:
     with suppress(Exception):  # EXIF that cannot be read turns nothing
         _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
     if tags.get(_SIGNED[0]) == _SIGNED[1] and tags.get(_BITS) != (32,):
-        raise BadRecord("its numbers are signed, and no file says which is black")
+        raise BadRecord(SkipReason.SIGNED_NUMBERS)
     if image.mode == "La":  # cannot turn into RGB by itself
         image = image.convert("LA")
     if image.mode == "F" or image.mode in _INTEGERS:
         image = _pillow("PIL.Image").fromarray(_in_8_bits(image, tags))
     if image.mode not in _COLOURS:
-        raise BadRecord("its colours are of a kind that cannot be read")
+        raise BadRecord(SkipReason.UNKNOWN_COLOURS)
     return image.convert("RGB")
 
 
@@ -225,7 +228,7 @@ def _in_8_bits(image: Any, tags: Mapping[int, Any]) -> Array:
     top = 1 if is_float else (1 << bits) - 1
     # Not `values.min() < 0`: NaN is in no range.
     if not (values.min() >= 0 and values.max() <= top):
-        raise BadRecord(f"its numbers are not from 0 to {top}, as its type has them")
+        raise BadRecord(SkipReason.NUMBERS_OUT_OF_RANGE, top=top)
     if tags.get(_WHITE_IS_ZERO[0]) == _WHITE_IS_ZERO[1]:
         values = top - values
     levels = np.rint(values * 255) if is_float else values >> (bits - 8)

@@ -24,6 +24,8 @@ from dppl.io.records.record import (
     make_record,
     rejected,
 )
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 
 SUFFIXES = {
     ".png",
@@ -38,10 +40,9 @@ SUFFIXES = {
     ".jp2",
     ".ppm",
 }
-_LOOP = "it is a loop of symbolic links"
 _REASONS = {
-    errno.ELOOP: _LOOP,
-    errno.ENOENT: "there is no such file, or its link leads nowhere",
+    errno.ELOOP: SkipReason.LOOP_OF_LINKS,
+    errno.ENOENT: SkipReason.NO_FILE,
 }
 
 
@@ -83,7 +84,7 @@ class ImageFolder(Source):
                 *_image(Path(entry.path)),
             )
             if self.label_type and len(names) == 1:
-                record = rejected(record, "it lies in no class folder")
+                record = rejected(record, Term(SkipReason.NO_CLASS_FOLDER))
             if not _is_folder(entry):
                 yield record
                 continue
@@ -96,7 +97,7 @@ class ImageFolder(Source):
                 yield rejected(record, _reason(error))
                 continue
             if here in above:
-                yield rejected(record, _LOOP)
+                yield rejected(record, Term(SkipReason.LOOP_OF_LINKS))
             else:
                 yield from self._below(inside, names, above | {here})
 
@@ -125,9 +126,9 @@ class ListedImages(CsvTexts):
             *content,
             fields.get("person"),
         )
-        return (
-            rejected(record, "its path leads out of the folder") if outside else record
-        )
+        if outside:
+            return rejected(record, Term(SkipReason.OUTSIDE_FOLDER))
+        return record
 
 
 def _image(file: Path) -> Content:
@@ -168,14 +169,14 @@ def read_image(path: Path) -> bytes:
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever
-            raise BadRecord("it is not a regular file")
+            raise BadRecord(SkipReason.NO_REGULAR_FILE)
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadRecord(_reason(error)) from None
+        raise BadRecord(_reason(error).code) from None
     except ValueError:  # a path with a NUL character
-        raise BadRecord("its path is none") from None
+        raise BadRecord(SkipReason.NO_PATH) from None
 
 
-def _reason(error: OSError) -> str:
-    return _REASONS.get(error.errno or 0, "it cannot be opened")
+def _reason(error: OSError) -> Term[SkipReason]:
+    return Term(_REASONS.get(error.errno or 0, SkipReason.CANNOT_BE_OPENED))

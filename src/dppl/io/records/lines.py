@@ -42,6 +42,8 @@ from dppl.io.records.record import (
     person_of,
     resolve_columns,
 )
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 
 _UTF_8 = "utf-8"
 _MARK = "\ufeff"
@@ -132,14 +134,15 @@ class CsvTexts(TextRows):
         rows = _rows(self._path, self._form, self._delimiter)
         header, _ = next(rows)
         for number, row in ((place - header, row) for place, row in rows):
-            if isinstance(row, str):
+            if isinstance(row, Term):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
-                cells = f"{len(row)} cell{'s' * (len(row) > 1)}"
-                yield bad_record(
-                    f"row {number}",
-                    f"its row has {cells}, and the header {len(self._names)}",
+                reason = Term(
+                    SkipReason.OTHER_WIDTH,
+                    n_cells=len(row),
+                    n_columns=len(self._names),
                 )
+                yield bad_record(f"row {number}", reason)
             else:
                 yield self._record(
                     number, {role: row[place] for role, place in places.items()}
@@ -172,7 +175,7 @@ def _declared(line: str) -> str | None:
 
 def _rows(
     path: Path, form: Form, delimiter: str
-) -> Iterator[tuple[int, list[str] | str]]:
+) -> Iterator[tuple[int, list[str] | Term[SkipReason]]]:
     """Yield place and cells of the rows that are not blank; of one that is damaged the reason why it is skipped."""
     # What belongs to a row is as the lenient reader says: a strict one stops within a
     # damaged row, and would take the lines that remain of it for other rows.
@@ -257,24 +260,19 @@ class _CsvLines:
                     yield '"'
         self._open = self._length > 0
 
-    def end_row(self) -> str | None:
+    def end_row(self) -> Term[SkipReason] | None:
         """Forget the row that was read; return what is wrong with it."""
         row = self._row
         length = self._length
+        # For the owner: these lines may be records, which are lost with this one.
         after = self._lines - 1
         self._row = io.StringIO(newline="")
         self._length = 0
         self._lines = 0
-        # For the owner: these lines may be records, which are lost with this one.
-        taken = (
-            f", and it takes in {after} line{'s' * (after > 1)} after it"
-            if after
-            else ""
-        )
         if self._open:
-            return f"its row opens a quote that never closes{taken}"
+            return Term(SkipReason.OPEN_QUOTE, n_lines_after=after)
         if length > MOST_TEXT_BYTES:
-            return "its row is too long"
+            return Term(SkipReason.LONG_ROW)
         try:
             # Without a quote, every row is well formed.
             if '"' in row.getvalue():
@@ -285,7 +283,7 @@ class _CsvLines:
                     )
                 )
         except csv.Error:
-            return f"its row has a misplaced quote{taken}"
+            return Term(SkipReason.MISPLACED_QUOTE, n_lines_after=after)
         return None
 
 
@@ -316,14 +314,14 @@ class JsonTexts(Source):
                 with suppress(ValueError, RecursionError):
                     entry = json.loads(line)
                 if not isinstance(entry, dict):
-                    raise BadRecord("its line is not a JSON object")
+                    raise BadRecord(SkipReason.NO_JSON_OBJECT)
                 person = (
                     None
                     if self.columns.person is None
                     else person_in(entry, self.columns.person)
                 )
-            except BadRecord as reason:
-                yield bad_record(f"line {number}", str(reason))
+            except BadRecord as skipped:
+                yield bad_record(f"line {number}", skipped.reason)
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
@@ -338,7 +336,7 @@ def person_in(entry: dict[str, Any], name: str) -> str | None:
     """Return whose record a line is; None where the id is missing."""
     # With a name that no line has, each record would else be a separate person.
     if name not in entry:
-        raise BadRecord("it has no field for the id of its person")
+        raise BadRecord(SkipReason.PERSON_MISSING)
     return person_of(entry[name])
 
 
@@ -375,10 +373,9 @@ class TextLines(Source):
 
 def _text_in(value: Any) -> Content:
     """Return how to load a text, and its version; what is none of these says so when it is loaded."""
-    is_text = isinstance(value, str | bytes)
-    return (lambda: value) if is_text else bad_record(
-        "", "it has no text"
-    ).load, value if is_text else None
+    if isinstance(value, str | bytes):
+        return (lambda: value), value
+    return bad_record("", Term(SkipReason.NO_TEXT)).load, None
 
 
 def _lines(path: Path, form: Form) -> Iterator[str]:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from dppl.errors import InputError
 from dppl.io.records.labels import listed
 from dppl.kernel.persons import id_text
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 
 Payload: TypeAlias = bytes | str
 Version: TypeAlias = str | bytes | None
@@ -34,7 +36,11 @@ _LABELS = ("label", "labels", "y")
 
 
 class BadRecord(Exception):
-    """A record that is skipped. The text says why, to the owner, and quotes nothing of the record."""
+    """A record that is skipped, with the reason for its owner."""
+
+    def __init__(self, code: SkipReason, **values: Any) -> None:
+        super().__init__(code.value)
+        self.reason = Term(code, **values)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,33 +71,39 @@ def make_record(
     try:
         # Bytes and integers are ids of persons as they are; texts must be such.
         if isinstance(person, str):
-            _text(person, "person id")
+            _text(person, SkipReason.PERSON_NO_TEXT, SkipReason.PERSON_NOT_UTF8)
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
-        name = str(identity) if is_number else _text(identity, "id")
+        name = (
+            str(identity)
+            if is_number
+            else _text(identity, SkipReason.ID_NO_TEXT, SkipReason.ID_NOT_UTF8)
+        )
         if not name:
-            raise BadRecord("its id is empty")
+            raise BadRecord(SkipReason.ID_EMPTY)
         if isinstance(label, int) and not isinstance(label, bool):
             # The table holds int64; a larger label is as good as missing.
             label = label if abs(label) <= _LARGEST_INTEGER else None
         elif label is not None:
-            label = _text(label, "label").strip() or None
+            text = _text(label, SkipReason.LABEL_NO_TEXT, SkipReason.LABEL_NOT_UTF8)
+            label = text.strip() or None
         return Record(name, reference, label, load, version, person)
-    except BadRecord as reason:
-        return bad_record(reference, str(reason))
+    except BadRecord as skipped:
+        return bad_record(reference, skipped.reason)
 
 
-def rejected(record: Record, reason: str) -> Record:
+def rejected(record: Record, reason: Term[SkipReason]) -> Record:
     """Return a record that gives `reason` when it is loaded."""
-    return replace(record, load=bad_record("", reason).load, version=reason)
+    without = bad_record(record.reference, reason)
+    return replace(record, load=without.load, version=without.version)
 
 
-def bad_record(reference: str, reason: str) -> Record:
+def bad_record(reference: str, reason: Term[SkipReason]) -> Record:
     """Return a record of which nothing but its place is known, and that gives `reason` when it is loaded."""
 
     def load() -> NoReturn:
-        raise BadRecord(reason)
+        raise BadRecord(reason.code, **dict(reason.values))
 
-    return Record(None, reference, None, load, reason)
+    return Record(None, reference, None, load, str(reason.to_dict()))
 
 
 def file_version(file: str | os.PathLike[str]) -> str:
@@ -110,20 +122,20 @@ def person_of(value: Any) -> str | None:
     """Return the id of a person in a cell or field that has a type, as text; None for a missing one."""
     value = exact(value)
     if type(value) is float and value.is_integer():
-        raise BadRecord("its person id is a float, which is not exact from 2**53 on")
+        raise BadRecord(SkipReason.PERSON_INEXACT)
     with suppress(Exception):
         return value if isinstance(value, str) else id_text(value)
-    raise BadRecord("its person id is neither a text nor a whole number")
+    raise BadRecord(SkipReason.PERSON_NO_TEXT)
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: Any, no_text: SkipReason, not_utf8: SkipReason) -> str:
     if not isinstance(value, str | bytes):
-        raise BadRecord(f"its {what} is neither a text nor an integer")
+        raise BadRecord(no_text)
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         return (value if isinstance(value, bytes) else value.encode()).decode()
     except UnicodeError:
-        raise BadRecord(f"its {what} is not UTF-8") from None
+        raise BadRecord(not_utf8) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +243,8 @@ class TextRows(Source):
         identity = fields.get("id", number)
         try:
             person = person_of(fields.get("person"))
-        except BadRecord as reason:
-            return bad_record(f"row {number}", str(reason))
+        except BadRecord as skipped:
+            return bad_record(f"row {number}", skipped.reason)
         return make_record(
             f"row {number}", identity, fields.get("y"), lambda: text, text, person
         )

@@ -34,6 +34,8 @@ from dppl.io.records.record import (
     resolve_columns,
 )
 from dppl.io.records.urls import is_url
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DATABASES = {
@@ -105,9 +107,8 @@ class SheetTexts(TextRows):
         header, _ = next(rows)
         for place, row in rows:
             if row is None:
-                yield bad_record(
-                    f"row {place - header}", "one of its cells cannot be read"
-                )
+                reason = Term(SkipReason.UNREADABLE_CELL)
+                yield bad_record(f"row {place - header}", reason)
             else:
                 yield self._record(place - header, _fields(row, places))
 

@@ -29,6 +29,7 @@ from dppl.io.records.record import (
 from dppl.io.tables.places import Place, open_place
 from dppl.kernel.persons import CAST, ID_KINDS, id_kind
 from dppl.kernel.reading import value_type
+from dppl.reasons import SkipReason
 
 KeyedFile: TypeAlias = tuple[Place, dict[str, bytes]]
 
@@ -432,5 +433,5 @@ def _payload(column: pa.Array, place: int) -> bytes:
         one = plain(pc.struct_field(one, "bytes"))
     value = one[0].as_py()
     if value is None:
-        raise BadRecord("it is missing")
+        raise BadRecord(SkipReason.MISSING)
     return value if isinstance(value, bytes) else bytes(value)

@@ -17,11 +17,11 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,8 @@ from dppl.errors import InputError, ParameterError
 from dppl.io.records.record import PersonId
 from dppl.io.tables.read import MANIFEST
 from dppl.io.tables.writing import PERSON, repeating, rows_column
+from dppl.kernel.privacy.terms import Term
+from dppl.reasons import SkipReason
 
 NOTICE = (
     "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
@@ -42,7 +44,7 @@ NOTICE = (
 # By which a report is known, also one of another version.
 _MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-_VERSION = 4
+_VERSION = 5
 
 
 class Skipped(NamedTuple):
@@ -50,7 +52,27 @@ class Skipped(NamedTuple):
 
     id: str | None
     reference: str
-    reason: str
+    reason: Term[SkipReason]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the report."""
+        return {**self._asdict(), "reason": self.reason.to_dict()}
+
+
+Counts: TypeAlias = "Counter[Term[SkipReason]]"  # of skipped records, by reason
+
+
+def counts_to_list(counts: Counts) -> list[dict[str, Any]]:
+    """Return the counts JSON-ready, in the order of the codes; `counts_from_list` reads them back."""
+    ordered = sorted(counts, key=lambda reason: (reason.code, reason.values))
+    return [{"n": counts[reason], "reason": reason.to_dict()} for reason in ordered]
+
+
+def counts_from_list(entries: Iterable[dict[str, Any]]) -> Counts:
+    """Read what `counts_to_list` wrote."""
+    return Counter(
+        {Term.from_dict(SkipReason, one["reason"]): one["n"] for one in entries}
+    )
 
 
 @dataclass
@@ -134,7 +156,7 @@ class Shard:
     size: int
     rows: int
     records: int
-    left_out: dict[str, int]
+    skipped: list[dict[str, Any]]
     source: str
     report: int
 
@@ -201,14 +223,13 @@ class ShardedTable:
         content = window.to_bytes(self._schema)
         # The file, then the report, then the manifest that counts both.
         write_atomically(path, content, overwrite=True, private=True)
-        reported = self._add_to_report(*(one._asdict() for one in window.skipped))
-        reasons = Counter(one.reason for one in window.skipped)
+        reported = self._add_to_report(*(one.to_dict() for one in window.skipped))
         shard = Shard(
             path.name,
             len(content),
             len(window.rows),
             records,
-            dict(reasons),
+            counts_to_list(Counter(one.reason for one in window.skipped)),
             source,
             reported,
         )
@@ -218,7 +239,7 @@ class ShardedTable:
     def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
         """Stop because records cannot be used; they are listed first."""
         if not self.finished:
-            self._add_to_report(*(one._asdict() for one in skipped))
+            self._add_to_report(*(one.to_dict() for one in skipped))
         raise InputError(
             f"is stop, but a record of the source cannot be used; see {self.report}.",
             parameter="unusable",
@@ -226,8 +247,8 @@ class ShardedTable:
 
     def finish(self) -> None:
         """Say that there are no more records: only now do readers take the folder for a table."""
-        reasons: Counter[str] = sum(
-            (Counter(shard.left_out) for shard in self.done), Counter()
+        skipped: Counts = sum(
+            (counts_from_list(shard.skipped) for shard in self.done), Counter()
         )
         records, rows = (
             sum(getattr(shard, name) for shard in self.done)
@@ -237,7 +258,7 @@ class ShardedTable:
             {
                 "records": records,
                 "embedded": rows,
-                "left_out": dict(sorted(reasons.items())),
+                "skipped": counts_to_list(skipped),
             }
         )
         self.finished = True
