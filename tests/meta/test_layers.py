@@ -31,7 +31,7 @@ LAYERS = [
     {"training"},
     {"federation"},
     {"finetune"},
-    {"predictions"},
+    {"prediction"},
     {"evaluation"},
     {"planning"},
     {"testing"},
