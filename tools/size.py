@@ -13,13 +13,13 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
-    ".": 6400,
+    ".": 4300,
     "_utils": 3900,
     "audit": 7100,
     "cli": 22550,
     "continual": 6950,
     "encoders": 14550,
-    "evaluation": 15250,
+    "evaluation": 12100,
     "export": 5050,
     "federation": 12500,
     "finetune": 17800,
@@ -28,7 +28,8 @@ BUDGET = {
     "lab": 38800,
     "methods": 22950,
     "planning": 5100,
-    "serve": 6700,
+    "prediction": 5850,
+    "serve": 6500,
     "statement": 9950,
     "training": 7700,
 }

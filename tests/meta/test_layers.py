@@ -32,7 +32,7 @@ LAYERS = [
     {"training"},
     {"federation"},
     {"finetune"},
-    {"predictions"},
+    {"prediction"},
     {"evaluation"},
     {"planning"},
     {"testing"},

@@ -165,7 +165,10 @@ def test_packages_are_attributes():
         path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")
     }
     public = {name for name in dir(dppl) if inspect.ismodule(getattr(dppl, name))}
-    assert public == packages - {"_utils", "cli", "serve"} | {"errors", "testing"}
+    assert public == packages - {"_utils", "cli", "prediction", "serve"} | {
+        "errors",
+        "testing",
+    }
     for name in public:
         assert getattr(dppl, name) is importlib.import_module(f"dppl.{name}")
 

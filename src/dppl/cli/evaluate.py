@@ -208,8 +208,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     def _tested(self, budget: Any, account: dict[str, Any]) -> Iterator[_Tested]:
         """Open the records; embedding begins when they are predicted."""
         from dppl.evaluation.measuring import check
-        from dppl.evaluation.raw_records import labels_and_persons, predictor_of_source
+        from dppl.evaluation.raw_records import labels_and_persons
         from dppl.kernel.privacy.terms import Unit
+        from dppl.prediction.pending import pending_of_source
         from dppl.training.embedding import embed_windows
 
         if self._is_class_list():
@@ -237,22 +238,22 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             model.classes_,
             getattr(model, "several", None),
         )
-        loaded = self.load_predictor(model)
+        predictor = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
-        with self.keeping(model, loaded[0]) as kept:
+        with self.keeping(model, predictor.encoder) as kept:
             # Before anything is charged: an interruption would lose the charge.
             if kept is not None:
                 with progress("embedding", source.count) as advance:
                     embedded = embed_windows(
-                        source, loaded[0], progress=advance, kept=kept
+                        source, predictor.encoder, progress=advance, kept=kept
                     )
                     deque(embedded, maxlen=0)
             with progress("embedding", source.count) as advance:
-                predictor = predictor_of_source(
-                    model, source, len(labels), loaded, advance, kept
+                pending = pending_of_source(
+                    model, source, len(labels), predictor, advance, kept
                 )
                 yield _Tested(
-                    predictor,
+                    pending,
                     None,
                     labels,
                     None if self.groups is None else persons,
@@ -261,7 +262,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
 
     def _load(self) -> Any:
         """Load the model, and settle how records have several labels, if they have."""
-        from dppl.predictions import SEPARATOR
+        from dppl.prediction.predictor import SEPARATOR
 
         model: Any = load_model(self.model)
         if model.multilabel:
@@ -283,8 +284,8 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
     def _predicted(self) -> _Tested:
         """Read labels that another model predicted, and the true ones."""
         from dppl.evaluation import AlreadyPredicted
-        from dppl.evaluation.predicting import MAX_LABELS
         from dppl.evaluation.raw_records import labels_and_persons, predicted_labels
+        from dppl.prediction.pending import MAX_LABELS
 
         for name in ("encoder", "labels"):
             if getattr(self, name) is not None:
@@ -324,66 +325,55 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         import numpy as np
 
         from dppl.evaluation import AlreadyPredicted, public_threshold
+        from dppl.evaluation.raw_records import labels_and_persons
         from dppl.metrics import evaluate, evaluate_several
-        from dppl.predictions import predict_table, windows
+        from dppl.prediction.predictor import predict_source, predict_table
 
-        truth: list[Any] = []
-        predicted: list[Any] = []  # None for a record that cannot be used
-        persons: list[Any] = []
-        tables: list[Any] = []  # probabilities, if a least confidence is to be chosen
         shares: Any = None if self.max_error is None else "equal"
         several = self.several()
+        probabilities: Any = None
         if self._is_class_list():
             tested = self._predicted()
             classes = tested.model.classes_
-            truth = tested.labels.tolist()
+            truth = tested.labels
             predicted = tested.rows.tolist()
-            persons = [] if tested.persons is None else tested.persons.tolist()
+            persons = tested.persons
         else:
             model = self._load()
             classes = model.classes_
             several = getattr(model, "several", None)
             if self.holds_rows(model):
                 rows = self._rows(model)
-                truth = list(require_labels(rows, self.path))
+                truth = require_labels(rows, self.path)
                 with progress("predicting"):
                     found = predict_table(model, rows, shares)
-                predicted = found.labels
-                tables = [found.probabilities]
-                if self.groups is not None:
-                    persons = list(self.read_ids())
+                persons = self.read_ids()
             else:
                 source = self._labelled(
                     self.open_records(model, labelled=True), classes, several
                 )
                 predictor = self.load_predictor(model, shares)
+                truth, persons = labels_and_persons(source)
                 with (
-                    self.keeping(model, predictor[0]) as kept,
+                    self.keeping(model, predictor.encoder) as kept,
                     progress("embedding", source.count) as advance,
                 ):
-                    for window, predictions in windows(
-                        source, predictor, advance, kept
-                    ):
-                        unusable = [None] * len(window.skipped)
-                        if window.rows:
-                            tables.append(predictions.probabilities)
-                        tables.append(
-                            np.full((len(unusable), len(classes)), np.nan, np.float32)
-                        )
-                        truth += window.labels + unusable
-                        predicted += predictions.labels + unusable
-                        persons += window.persons + unusable
-        ids = None if self.groups is None else persons
+                    found, _ = predict_source(source, predictor, advance, kept)
+            predicted = found.labels
+            probabilities = found.probabilities
+        ids = None if self.groups is None else list(persons)
         if several is None:
-            report = evaluate(truth, predicted, classes, ids)
+            report = evaluate(list(truth), predicted, classes, ids)
         else:
-            report = evaluate_several(truth, predicted, classes, several, ids)
+            report = evaluate_several(list(truth), predicted, classes, several, ids)
         chosen = None
         if self.max_error is not None:
             given: Any = AlreadyPredicted(classes)
-            table = np.concatenate(tables)
             labels = np.array(truth, object)
-            chosen = public_threshold(given, table, labels, max_error=self.max_error)
+            labels[[label is None for label in predicted]] = None
+            chosen = public_threshold(
+                given, probabilities, labels, max_error=self.max_error
+            )
             report["threshold"] = chosen.to_dict()
         echo(WARNING, err=self.json)
         if report["balanced_accuracy"] is None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from dppl.finetune.tune import Finetuned
     from dppl.io.kept import Kept
     from dppl.methods import EmbeddingClassifier
-    from dppl.predictions import Predictions, Predictor
+    from dppl.prediction.predictions import Predictions
+    from dppl.prediction.predictor import Predictor
 
 _PIPE = Path("-")
 # Records that a note names.
@@ -114,7 +115,7 @@ class OnModel(X, Records):
         trial: bool = True,
     ) -> Predictor:
         """Load the encoder."""
-        from dppl.predictions import load_predictor
+        from dppl.prediction.predictor import load_predictor
 
         with progress("loading the encoder"):
             return load_predictor(
@@ -201,7 +202,7 @@ class Predict(OnModel, Engine):
         """Predict, and print or write the labels."""
         from dppl._utils.files import write_atomically
         from dppl.methods.released import ALWAYS, Least
-        from dppl.predictions import SUFFIXES
+        from dppl.prediction.predictions import SUFFIXES
 
         out = self.out
         suffix = self.out.suffix.lower()
@@ -265,7 +266,7 @@ class Predict(OnModel, Engine):
         self, model: EmbeddingClassifier | Finetuned
     ) -> Iterator[tuple[Predictions, bool]]:
         """Yield what a model says of the table or the source, and whether it is private to its owner."""
-        from dppl.predictions import predict_source, predict_table
+        from dppl.prediction.predictor import predict_source, predict_table
 
         # Where only labels are asked for, the fewest computations: no probabilities.
         plain = self.top == "0"
@@ -307,11 +308,9 @@ class Predict(OnModel, Engine):
             predictor = self.load_predictor(
                 model, shares, similarity=similarity, trial=False
             )
-            with self.keeping(model, predictor[0]) as kept:
+            with self.keeping(model, predictor.encoder) as kept:
                 with progress("embedding", source.count) as advance:
-                    found, unusable = predict_source(
-                        model.classes_, source, predictor, advance, kept
-                    )
+                    found, unusable = predict_source(source, predictor, advance, kept)
                 _note_unusable(unusable)
                 yield found, True
 

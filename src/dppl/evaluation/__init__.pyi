@@ -1,3 +1,4 @@
+from .already_predicted import AlreadyPredicted as AlreadyPredicted
 from .comparing import Choice as Choice
 from .comparing import Comparison as Comparison
 from .comparing import choose as choose
@@ -14,4 +15,3 @@ from .evaluation import Threshold as Threshold
 from .evaluation import Together as Together
 from .measuring import evaluate as evaluate
 from .measuring import public_threshold as public_threshold
-from .predicting import AlreadyPredicted as AlreadyPredicted

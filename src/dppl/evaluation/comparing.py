@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.evaluation import intervals
+from dppl.evaluation.already_predicted import predictions_of
 from dppl.evaluation.evaluation import Estimate, Written
 from dppl.evaluation.measuring import Known, estimate, guarantee_of, number, variance
-from dppl.evaluation.predicting import Predicts, predictor_of
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
-from dppl.kernel.persons import checked_ids
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
@@ -29,8 +28,9 @@ from dppl.kernel.queries.outcomes import (
     Rivals,
     SignedHits,
 )
-from dppl.kernel.reading import as_labels, check_kind
+from dppl.kernel.reading import check_kind
 from dppl.methods.base import charge, charged
+from dppl.prediction.pending import Predicts
 from dppl.statement import words
 
 if TYPE_CHECKING:
@@ -329,41 +329,38 @@ def _ask(
         raise InputError(
             f"X must be one table for all models, or a tuple of one for each; got {len(tables)}."
         )
-    predictors = [
-        predictor_of(model, table) for model, table in zip(models, tables, strict=True)
+    pending = [
+        predictions_of(model, table)
+        for model, table in zip(models, tables, strict=True)
     ]
-    first = predictors[0]
-    if any(one.several is not None for one in predictors):
+    first = pending[0]
+    if any(one.several is not None for one in pending):
         raise ParameterError(
             "must give one label a record; evaluate each model of several labels by itself."
         )
     if any(
         sorted(map(str, one.classes)) != sorted(map(str, first.classes))
-        for one in predictors
+        for one in pending
     ):
         raise ParameterError("models must have the same classes.")
-    if any(one.n != first.n for one in predictors):
+    if any(one.n != first.n for one in pending):
         raise InputError("X must have the same records for all models.")
     # All that follows from public values comes first: nothing is charged where
     # something does not fit.
     paid = calibrated(budget, declared, ADD_REMOVE)
-    shape = np.empty((first.n, 0))
-    labels = as_labels(y, shape)
-    for one in predictors:
+    labels, ids = first.labels_and_ids(y, groups)
+    for one in pending:
         check_kind(labels, one.classes)
-    ids = None if groups is None else checked_ids(groups, shape)
-    known = [Known.of(one.model, ledger, partition) for one in predictors]
+    known = [Known.of(one.model, ledger, partition) for one in pending]
     guarantee = guarantee_of(
-        budget, paid, predictors, ids is not None, random_state, known[0].choices
+        budget, paid, pending, ids is not None, random_state, known[0].choices
     )
-    names = [type(one.model).__name__ for one in predictors]
+    names = [type(one.model).__name__ for one in pending]
     digests = [one.sha256 for one in known]
     recorded = {"models": names, "model_sha256": digests}
     guarantee, entry = charge(ledger, partition, guarantee, name, recorded)
     with charged(entry), np.errstate(all="ignore"):
-        each = [
-            Outcomes.of(labels, ids, one.classes, one.guesses()) for one in predictors
-        ]
+        each = [Outcomes.of(labels, ids, one.classes, one.guesses()) for one in pending]
         with Measure(paid, Rivals.of(each), random_state) as measure:
             answers = {one: measure(one) for one in declared}
     if ledger is not None and entry is not None:

@@ -16,6 +16,7 @@ from dppl._utils import validate
 from dppl._utils.types import Flags, Float
 from dppl.errors import BudgetError, ParameterError
 from dppl.evaluation import intervals
+from dppl.evaluation.already_predicted import predictions_of
 from dppl.evaluation.evaluation import (
     Abstention,
     Confusion,
@@ -28,14 +29,6 @@ from dppl.evaluation.evaluation import (
     Threshold,
     Together,
     abstention,
-)
-from dppl.evaluation.predicting import (
-    Predictor,
-    Predicts,
-    Several,
-    labels_and_ids,
-    multilabel,
-    predictor_of,
 )
 from dppl.kernel.checking import are_known, refuse_unusable_records
 from dppl.kernel.measure import (
@@ -61,6 +54,12 @@ from dppl.kernel.queries.outcomes import (
 )
 from dppl.methods.base import charge, charged
 from dppl.methods.fit_plan import of_persons
+from dppl.prediction.pending import (
+    LabelSets,
+    PendingPredictions,
+    Predicts,
+    label_sets,
+)
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -248,27 +247,27 @@ def evaluate(
     True
     """
     check_strength(budget, stacklevel=2)
-    predictor = predictor_of(model, X)
-    n_classes = len(predictor.classes)
+    pending = predictions_of(model, X)
+    n_classes = len(pending.classes)
     validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)
     validate.open_unit(confidence=confidence)
     validate.positive_integer(top_k=top_k)
-    k = top_k if predictor.probabilities and n_classes > top_k else None
-    several = predictor.several
+    k = top_k if pending.probabilities and n_classes > top_k else None
+    several = pending.several
     declared = measurements(
-        n_classes, parts, probabilities=predictor.probabilities, several=several
+        n_classes, parts, probabilities=pending.probabilities, several=several
     )
     paid = calibrated(budget, declared, ADD_REMOVE)
-    labels, ids = labels_and_ids(predictor, y, groups)
-    known = Known.of(predictor.model, ledger, partition)
+    labels, ids = pending.labels_and_ids(y, groups)
+    known = Known.of(pending.model, ledger, partition)
     guarantee = guarantee_of(
-        budget, paid, [predictor], ids is not None, random_state, known.choices
+        budget, paid, [pending], ids is not None, random_state, known.choices
     )
     confidences = not declared.keys().isdisjoint({"calibration", "reliability"})
     scored: list[Flags] = []
 
     def guesses() -> Iterator[Guesses]:
-        for some in predictor.guesses():
+        for some in pending.guesses():
             scored.append(some.predicted >= 0)
             yield some
 
@@ -276,10 +275,10 @@ def evaluate(
         """Compare labels with predictions: from here on values are private, and only queries see them."""
         with np.errstate(all="ignore"):
             if several is None:
-                compared = labels, ids, predictor.classes, guesses()
+                compared = labels, ids, pending.classes, guesses()
                 return Outcomes.of(*compared, top_k=k, confidences=confidences)
             truth, _ = several.labels.read(
-                labels, predictor.classes
+                labels, pending.classes
             )  # other labels count nowhere
             return SeveralOutcomes.of(truth, ids, guesses(), several.max_labels)
 
@@ -289,7 +288,7 @@ def evaluate(
         guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, stop))
         held = read()
         used = are_known(
-            labels, predictor.classes, None if several is None else several.labels
+            labels, pending.classes, None if several is None else several.labels
         )
         used &= np.concatenate([*scored, np.empty(0, bool)])
         if ids is not None:
@@ -297,7 +296,7 @@ def evaluate(
         refuse_unusable_records(int(used.sum()), len(used))
     asked = {"parts": list(declared), "confidence": confidence, "top_k": k}
     recorded = {
-        "model": type(predictor.model).__name__,
+        "model": type(pending.model).__name__,
         "model_sha256": known.sha256,
         **asked,
     }
@@ -310,7 +309,7 @@ def evaluate(
         tables = _asked(measure, n_classes)
     if ledger is not None and entry is not None:
         ledger.finish(entry)
-    classes = predictor.classes.tolist()
+    classes = pending.classes.tolist()
     if several is None:
         said = _said(tables, classes, confidence, k)
     else:
@@ -323,7 +322,7 @@ def evaluate(
         top_k=k,
         together=_together(known, guarantee),
         # A file says nothing of the steps that come before it.
-        model_sha256=known.sha256 if known.model is predictor.model else None,
+        model_sha256=known.sha256 if known.model is pending.model else None,
         **said,
     )
 
@@ -358,14 +357,14 @@ def public_threshold(
     records; for these use `evaluate` with ``"reliability"`` among its parts, and
     `Evaluation.threshold`.
     """
-    predictor = predictor_of(model, X)
-    if not predictor.probabilities or predictor.several is not None:
+    pending = predictions_of(model, X)
+    if not pending.probabilities or pending.several is not None:
         raise ParameterError(
             "must have predict_proba, and give a record one label.", parameter="model"
         )
-    labels, ids = labels_and_ids(predictor, y, None)
+    labels, ids = pending.labels_and_ids(y, None)
     held = Outcomes.of(
-        labels, ids, predictor.classes, predictor.guesses(), confidences=True
+        labels, ids, pending.classes, pending.guesses(), confidences=True
     )
     query = outcomes.ReliabilityBins()
     right, wrong = held.total(query) / query.unit
@@ -383,7 +382,7 @@ def check(
     """Raise what `evaluate` would say of public facts and the account, before an encoder is loaded."""
     if ledger is not None:
         known = Known.of(model, ledger, partition)
-        declared = measurements(len(model.classes_), several=multilabel(model))
+        declared = measurements(len(model.classes_), several=label_sets(model))
         paid = calibrated(budget, declared, ADD_REMOVE)
         ledger.check(
             guarantee_of(budget, paid, [], persons, None, known.choices),
@@ -402,7 +401,7 @@ def measurements(
     parts: Collection[str] | None = None,
     *,
     probabilities: bool = True,
-    several: Several | None = None,
+    several: LabelSets | None = None,
 ) -> dict[str, Measurement]:
     """Return what an evaluation asks, with shares, from public values alone."""
     if several is not None:
@@ -465,13 +464,13 @@ def measurements(
 def guarantee_of(
     budget: Budget,
     paid: Mapping[str, Calibrated],
-    predictors: Sequence[Predictor],
+    pending: Sequence[PendingPredictions],
     persons: bool,
     random_state: int | None,
     choices: Sequence[Charge],
 ) -> Guarantee:
     """Return what a release of outcomes guarantees, from public values alone."""
-    mixed = [Term(Caveat.ROWS_MIX)] * any(one.mixes for one in predictors)
+    mixed = [Term(Caveat.ROWS_MIX)] * any(one.mixes for one in pending)
     guarantee = Guarantee(
         budget=budget,
         adjacency=ADD_REMOVE,
@@ -493,7 +492,7 @@ def guarantee_of(
         ),
         secure_noise=secure_noise(random_state),
         assumptions=(
-            *dict.fromkeys(one.assumption for one in predictors),
+            *dict.fromkeys(one.assumption for one in pending),
             Term(Assumption.PUBLIC_MADE_APART),
         ),
         n_models=0,

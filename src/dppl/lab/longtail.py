@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
-from dppl.io.records.labels import as_labels
+from dppl.io.records.labels import stored_labels
 
 
 def long_tailed_sizes(
@@ -65,7 +65,7 @@ def long_tailed(
     random_state : int
         The same integer gives the same rows.
     """
-    labels = as_labels(y)
+    labels = stored_labels(y)
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
     if not members:
         raise InputError("y must have a label; it is empty.")

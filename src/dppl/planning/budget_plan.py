@@ -20,6 +20,7 @@ from dppl.kernel.privacy.composition import total_epsilon, total_mu, total_rho
 from dppl.methods.public_data import PublicData
 from dppl.methods.registry import BY_METHOD, Method, method_for
 from dppl.planning import recall_model
+from dppl.planning.guessed_sizes import checked_guesses, rising_sizes
 from dppl.planning.recall_model import LAWS, NAMED, Law
 
 Found: TypeAlias = Literal["yes", "in part", "no"]
@@ -277,21 +278,8 @@ def plan_budget(
             parameter="n_features",
         )
     n_features = int(width)
-    validate.positive_integer(
-        n_classes=n_classes,
-        n_records=n_records,
-        smallest=1 if smallest is None else smallest,
-    )
+    n_records, smallest = checked_guesses(n_classes, smallest, n_records=n_records)
     validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
-    least = n_classes * (smallest or 1)
-    for name, value, bound in (
-        ("n_classes", n_classes, 2),
-        ("n_records", n_records, least),
-    ):
-        if value < bound:
-            raise ParameterError(
-                f"must be at least {bound}; got {value!r}.", parameter=name
-            )
     if ceiling is not None:
         validate.open_unit(ceiling=ceiling)
         if ceiling <= 1 / n_classes:
@@ -325,8 +313,7 @@ def plan_budget(
         raise ParameterError(
             "names goes with the method softmax; leave it out.", parameter="describe"
         )
-    n_records, smallest = int(n_records), int(smallest or n_records // n_classes)
-    sizes = class_sizes(n_classes, n_records, smallest)
+    sizes = rising_sizes(n_classes, n_records, smallest)
     public = chosen == "public" or (chosen == "softmax" and n_public >= n_features)
     laws = {"none": LAWS[chosen, public], "names": NAMED[public]}
     setting = _Setting(
@@ -388,19 +375,6 @@ def plan_budget(
         else is_worth_training(budget, n_classes, n_records),
         cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
     )
-
-
-def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
-    """Return sizes that rise in equal ratios from the smallest class, and add up to the number of records."""
-    if smallest == n_records // n_classes:
-        return np.full(n_classes, n_records / n_classes)
-    places = np.linspace(0, 1, n_classes)
-    ratio = brentq(
-        lambda log: smallest * np.exp(log * places).sum() - n_records,
-        0,
-        math.log(n_records / smallest),
-    )
-    return np.asarray(smallest * np.exp(ratio * places))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from dppl._utils import validate
 from dppl._utils.types import Float
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import BudgetError
 from dppl.evaluation.intervals import (
     KNOWN,
     balanced_accuracy,
@@ -27,7 +27,7 @@ from dppl.kernel.measure import calibrated
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.queries import ADD_REMOVE
-from dppl.planning.budget_plan import class_sizes
+from dppl.planning.guessed_sizes import checked_guesses, rising_sizes
 
 Number: TypeAlias = Literal["accuracy", "recall", "balanced_accuracy"]
 
@@ -99,7 +99,7 @@ class EvaluationPlan:
         """
         validate.open_unit(half_width=half_width)
         validate.one_of(get_args(Number), number=number)
-        sizes = class_sizes(self.n_classes, self.n_test, self.smallest)
+        sizes = rising_sizes(self.n_classes, self.n_test, self.smallest)
         z = _quantile(self.confidence)
 
         def is_enough(mu: float) -> bool:
@@ -218,25 +218,14 @@ def plan_evaluation(
     >>> plan.budget_for(0.005) is None  # chance alone is wider
     True
     """
-    validate.positive_integer(
-        n_classes=n_classes, n_test=n_test, smallest=1 if smallest is None else smallest
-    )
+    n_test, smallest = checked_guesses(n_classes, smallest, n_test=n_test)
     validate.open_unit(rate=rate, confidence=confidence)
-    for name, value, bound in (
-        ("n_classes", n_classes, 2),
-        ("n_test", n_test, n_classes * (smallest or 1)),
-    ):
-        if value < bound:
-            raise ParameterError(
-                f"must be at least {bound}; got {value!r}.", parameter=name
-            )
     if isinstance(budget, PureDP):
         raise BudgetError(
             "an evaluation adds Gaussian noise, which pure DP does not allow; add a delta."
         )
-    n_test, smallest = int(n_test), int(smallest or n_test // n_classes)
     mu = budget.gaussian_allowance().mu
-    sizes = class_sizes(n_classes, n_test, smallest)
+    sizes = rising_sizes(n_classes, n_test, smallest)
     halves = _half_widths(mu, sizes, rate, _quantile(confidence))
     return EvaluationPlan(
         budget=budget,

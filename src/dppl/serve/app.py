@@ -31,7 +31,7 @@ from dppl.serve.requests import (
     KINDS,
     Health,
     ModelAnswer,
-    Predictions,
+    PredictionsAnswer,
     Problem,
     RequestError,
     read_json,
@@ -133,7 +133,7 @@ class _Service:
         return b"".join(parts)
 
     def _predict(self, request: Request, body: bytes, deadline: float) -> bytes:
-        """Read a body and return `Predictions` as JSON; in a thread, because all of it keeps a processor busy."""
+        """Read a body and return `PredictionsAnswer` as JSON; in a thread, because all of it keeps a processor busy."""
         asked = read_json(self.request, body, self.limits.items)
         served = self.model(asked.model)
         name = served.about.name
@@ -166,7 +166,9 @@ class _Service:
             for place, row in enumerate(rows)
         ]
         return (
-            Predictions(model=name, predictions=predictions).model_dump_json().encode()
+            PredictionsAnswer(model=name, predictions=predictions)
+            .model_dump_json()
+            .encode()
         )
 
     def _embed(
@@ -227,7 +229,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
 
     @app.post(
         "/predict",
-        response_model=Predictions,
+        response_model=PredictionsAnswer,
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def predict(request: Request) -> Response:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dppl.io.records.record import BadRecord
 from dppl.kernel.privacy.terms import Term
 from dppl.methods import load
 from dppl.methods.released import ALWAYS, Least
+from dppl.prediction.predictor import Classify, classify, predictor_of_network
 from dppl.reasons import SkipReason
 from dppl.serve.requests import (
     ModelAnswer,
@@ -47,13 +48,9 @@ class Served:
 
     about: ModelAnswer
     encoder: Encoder | None  # None: embeddings alone are taken
-    # From a row of shape (1, n_features) to its label or list of labels, None if it
-    # cannot be used, and probabilities.
-    classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
-    # From such a row to its similarity with the nearest class, where the method has
-    # one.
-    similarity: Callable[[_Rows], float] | None = None
+    classify: Classify
     least: Least = ALWAYS  # where a request names none
+    has_similarity: bool = False
     multilabel: bool = False
 
     def least_of(self, asked: PredictionRequest) -> Least:
@@ -72,7 +69,7 @@ class Served:
         if self.multilabel and (confidence, similarity) != (None, None):
             what = "min_confidence and min_similarity are for models of one label a record."
             raise RequestError(422, "multilabel", what)
-        if similarity is not None and self.similarity is None:
+        if similarity is not None and not self.has_similarity:
             raise RequestError(
                 422,
                 "no_similarity",
@@ -106,14 +103,16 @@ class Served:
         self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS
     ) -> Prediction:
         """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
+        required = least.min_similarity is not None
         with np.errstate(all="ignore"):
-            label, values = self.classify(row[None])
+            found = self.classify(row[None], similarity=required)
+        assert found.probabilities is not None
+        (label,) = found.labels
         if label is None:
             return not_predicted(Term(SkipReason.NO_DIRECTION))
-        near = None
-        if least.min_similarity is not None and self.similarity is not None:
-            near = self.similarity(row[None])
-        (reason,) = least.reasons(values.max(keepdims=True), np.array([near]))
+        (values,) = found.probabilities.astype(np.float64)
+        near = found.similarities
+        (reason,) = least.reasons(values.max(keepdims=True), near)
         classes = self.about.classes
         # The label first, also where several classes share its probability.
         first = [name != label for name in classes]
@@ -124,7 +123,7 @@ class Served:
             labels=label if self.multilabel else None,
             reason=reason,
             message=None if reason is None else words.text(reason),
-            similarity=near,
+            similarity=None if near is None else float(near[0]),
             top=[
                 Probability(label=classes[place], probability=float(values[place]))
                 for place in order
@@ -146,8 +145,8 @@ def open_model(
     """
     description = describe(path)
     takes = ["embeddings"]
-    similarity: Callable[[_Rows], float] | None = None
     multilabel = False
+    has_similarity = False
     loaded: Encoder | None = None
     if is_finetuned(path):
         if encoder == "none":
@@ -157,15 +156,10 @@ def open_model(
             )
         network = Finetuned(path)
         guarantee = network.guarantee_
-        names = network.classes_.tolist()
-        loaded, probabilities = network.predictor(encoder)
+        predictor = predictor_of_network(network, encoder)
+        loaded = predictor.encoder
+        classified = predictor.classify
         takes = ["images"]
-
-        def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-            values = np.asarray(probabilities(row)[0], np.float64)
-            return (
-                names[int(values.argmax())] if np.isfinite(values).all() else None
-            ), values
     else:
         model = load(path)
         guarantee = model.guarantee_
@@ -178,35 +172,17 @@ def open_model(
         if encoder != "none" and (encoder is not None or model.encoder_ is not None):
             loaded = encoder_of_model(model, encoder)
             takes.append(f"{loaded.modality}s")
-
-        def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-            labels = (
-                model.predict_labels(row, unusable="empty")
-                if model.multilabel
-                else None
-            )
-            (label,) = (
-                model.predict(row, unusable="empty").tolist()
-                if labels is None
-                else labels
-            )
-            return label, model.predict_proba(row, unusable="empty")[0]
-
-        def near(row: _Rows) -> float:
-            return float(model.similarity(row, unusable="empty")[0])
-
-        classify(
-            np.zeros((1, model.n_features_in_))
-        )  # imports what the first request would wait for
-        if model.has_similarity:
-            similarity = near
+        has_similarity = model.has_similarity
+        classified = partial(classify, model, shares="equal")
+        # Imports what the first request would wait for.
+        classified(np.zeros((1, model.n_features_in_)))
 
     for name in ("min_confidence", "min_similarity"):
         if multilabel and getattr(least, name) is not None:
             raise ParameterError(
                 "is for a model of one label a record.", parameter=name
             )
-    if least.min_similarity is not None and similarity is None:
+    if least.min_similarity is not None and not has_similarity:
         raise ParameterError(
             "is for a model whose method has a vector for each class.",
             parameter="min_similarity",
@@ -225,4 +201,4 @@ def open_model(
         min_similarity=least.min_similarity,
         card=model_card(description, sha256=sha256(path.read_bytes()).hexdigest()),
     )
-    return Served(about, loaded, classify, similarity, least, multilabel)
+    return Served(about, loaded, classified, least, has_similarity, multilabel)

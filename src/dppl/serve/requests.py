@@ -150,7 +150,7 @@ class Prediction(BaseModel):
     similarity: float | None = None
 
 
-class Predictions(BaseModel):
+class PredictionsAnswer(BaseModel):
     """The answer to a prediction: one entry per item, in their order."""
 
     model: str

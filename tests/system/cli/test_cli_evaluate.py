@@ -10,11 +10,13 @@ import pytest
 import dppl
 from dppl.errors import InputError
 from dppl.evaluation import Evaluation
-from dppl.evaluation.raw_records import labels_and_persons, predictor_of_source
+from dppl.evaluation.raw_records import labels_and_persons
 from dppl.io import open_source, write_table
 from dppl.io.records.record import Columns
 from dppl.kernel.privacy import Ledger
-from dppl.predictions import load_predictor
+from dppl.prediction import pending
+from dppl.prediction.pending import pending_of_source
+from dppl.prediction.predictor import load_predictor
 
 # So large that noise moves no number that is compared here: one record is 30 standard
 # deviations or more.
@@ -259,7 +261,7 @@ class TestAccount:
     ):
         cli("ledger", "create", "ledger.db", "wards", "--mu", "1")
         cli("ledger", "create", "ledger.db", "people", "--mu", "1", "--unit", "person")
-        monkeypatch.setattr("dppl.predictions.load_predictor", None)
+        monkeypatch.setattr("dppl.prediction.predictor.load_predictor", None)
         for mu, dataset, code in (("1.1", "wards/test", 3), ("0.5", "people/test", 2)):
             result = cli(
                 "evaluate", "m.safetensors", "mails.csv", "--mu", mu, *LEDGER, dataset
@@ -341,13 +343,11 @@ def test_no_embedding_outlives_its_window(mails, cli, monkeypatch):
     """Windows are alive one at a time, and the predictions of all are those of one table."""
     import weakref
 
-    from dppl.evaluation import raw_records
-
     model = dppl.load("m.safetensors")
     source = open_source("mails.csv", columns=Columns(person="who"))
     loaded = load_predictor(model, None, "auto")
     windows = []
-    whole = raw_records.embed_windows
+    whole = pending.embed_windows
 
     class Window:
         def __init__(self, window):
@@ -361,10 +361,12 @@ def test_no_embedding_outlives_its_window(mails, cli, monkeypatch):
             windows.append(weakref.ref(watched))
             yield watched
 
-    monkeypatch.setattr(raw_records, "embed_windows", watched)
-    monkeypatch.setattr(type(loaded[0]), "window", property(lambda _: 2), raising=False)
+    monkeypatch.setattr(pending, "embed_windows", watched)
+    monkeypatch.setattr(
+        type(loaded.encoder), "window", property(lambda _: 2), raising=False
+    )
     labels, persons = labels_and_persons(source)
-    predictor = predictor_of_source(model, source, len(labels), loaded)
+    predictor = pending_of_source(model, source, len(labels), loaded)
     found = np.concatenate([one.predicted for one in predictor.guesses()])
     assert len(windows) > 2
     assert found.tolist() == [0, 0, 1, -1, 2, 2, 1, 0, -1]
@@ -378,7 +380,7 @@ def test_records_that_change_while_they_are_read_are_an_error(mails, cli):
     loaded = load_predictor(model, None, "auto")
     for n in (len(TEXTS) - 1, len(TEXTS) + 1):
         with pytest.raises(InputError, match="must not change"):
-            list(predictor_of_source(model, source, n, loaded).guesses())
+            list(pending_of_source(model, source, n, loaded).guesses())
 
 
 def test_the_model_comes_first(here, cli, error_line):

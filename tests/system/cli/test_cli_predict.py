@@ -14,8 +14,8 @@ import pytest
 from sklearn.metrics import recall_score
 
 import dppl
-from dppl import predictions
 from dppl.io import read_table, write_table
+from dppl.prediction import predictor
 
 WARNING = "For the data owner's eyes only: no guarantee covers these numbers. "
 
@@ -127,7 +127,7 @@ def test_ids_go_with_the_labels(task, model, cli):
 
 def test_a_table_larger_than_a_block_is_predicted_whole(task, model, cli, monkeypatch):
     whole = cli("predict", model, task.table).stdout
-    monkeypatch.setattr(predictions, "_ROWS", 5)
+    monkeypatch.setattr(predictor, "_ROWS", 5)
     assert cli("predict", model, task.table).stdout == whole
 
 
@@ -335,7 +335,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from dppl.training import classifier
-from dppl import predictions
+from dppl.prediction import predictor
 from dppl.cli import main, predict
 
 if hasattr(signal, "SIGHUP"):
@@ -350,7 +350,7 @@ predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": No
 fingerprint = SimpleNamespace(text=lambda: "none", row_independent=True)
 encoder = SimpleNamespace(modality="text", fingerprint=fingerprint)
 classifier.encoder_of_model = lambda *_, **__: encoder
-predictions.embed_windows = wait
+predictor.embed_windows = wait
 main.run()
 """
     (tmp_path / "new.txt").write_text("a text\n")

@@ -498,7 +498,10 @@ def test_without_a_terminal_a_review_reads_nothing(
 
 def test_records_are_checked_before_the_encoder_is_loaded(readers, cli, monkeypatch):
     readers(1)
-    for target in ("dppl.encoders.load_encoder", "dppl.predictions.load_predictor"):
+    for target in (
+        "dppl.encoders.load_encoder",
+        "dppl.prediction.predictor.load_predictor",
+    ):
         monkeypatch.setattr(target, lambda *_, **__: pytest.fail("it was loaded"))
     for name in ("embed", "evaluate texts", "evaluate for the owner"):
         assert cli(*READERS[name][0], "--unusable", "stop").exit_code == 4

@@ -379,10 +379,10 @@ def waiting(model):
     begun = threading.Event()
     go = threading.Event()
 
-    def classify(row):
+    def classify(row, *, similarity):
         begun.set()
         assert go.wait(60)
-        return model.classify(row)
+        return model.classify(row, similarity=similarity)
 
     return replace(model, classify=classify), begun, go
 
@@ -429,7 +429,7 @@ def test_more_predictions_than_may_run(model, sample):
 
 
 def test_a_lack_of_memory_is_not_the_end(model, sample):
-    def classify(row):
+    def classify(row, *, similarity):
         raise MemoryError
 
     with served([replace(model, classify=classify)]) as client:

@@ -109,7 +109,7 @@ def test_a_client_that_goes_away_is_no_failure(animals):
 
 
 def test_a_bug_is_logged_by_its_type_and_place(animals):
-    def classify(row):
+    def classify(row, *, similarity):
         raise RuntimeError(SECRET)
 
     with served([replace(open_model(animals), classify=classify)]) as client:

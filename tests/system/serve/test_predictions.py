@@ -10,6 +10,7 @@ import pytest
 import dppl
 from dppl.errors import ParameterError
 from dppl.methods.released import Least
+from dppl.prediction.predictions import Predictions
 from dppl.serve import Limits, open_model
 from system.serve.conftest import Y, as_table, png, served, texts_of
 
@@ -60,7 +61,10 @@ def test_the_likeliest_classes_come_first(digits, sample):
 
 
 def test_the_label_comes_first_among_classes_of_the_same_probability(digits):
-    tied = replace(open_model(digits), classify=lambda row: (7, np.full(10, 0.1)))
+    found = Predictions(
+        labels=[7], classes=np.arange(10), probabilities=np.full((1, 10), 0.1)
+    )
+    tied = replace(open_model(digits), classify=lambda row, similarity: found)
     assert [one.label for one in tied.prediction(np.ones(32), 3, False).top] == [
         7,
         0,
@@ -281,7 +285,7 @@ def test_an_item_that_the_model_is_not_sure_of_has_no_label_and_the_nearest_clas
 
 
 def test_a_model_without_similarities_says_so(digits, sample):
-    model = replace(open_model(digits), similarity=None)
+    model = replace(open_model(digits), has_similarity=False)
     with served([model]) as client:
         answer = client.post(embeddings=sample.X_test[0].tolist(), min_similarity=0.1)
     assert (answer.status, answer.json()["error"]) == (422, "no_similarity")

@@ -22,8 +22,8 @@ from dppl.evaluation import (
     AlreadyPredicted,
     Estimate,
     Evaluation,
+    already_predicted,
     intervals,
-    predicting,
 )
 from dppl.evaluation import measuring as evaluating
 from dppl.evaluation.evaluation import Together
@@ -36,6 +36,7 @@ from dppl.kernel.privacy.ledger import CHARGED, UNSAVED
 from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import outcomes
 from dppl.kernel.queries.outcomes import Outcomes
+from dppl.prediction import one_record
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
 
@@ -188,16 +189,20 @@ def count_persons_by_records(patch):
 
 def predict_next_to_others(patch):
     """Let the last record change what is said of the first."""
-    whole = predicting._likeliest
+    whole = already_predicted.of_probabilities()
 
-    def likeliest(table):
-        for guesses in whole(table):
+    def likeliest(tables):
+        for guesses in whole.guesses(tables):
             predicted = guesses.predicted.copy()
             predicted[0] = predicted[-1]
             predicted[1] = predicted[-1]
             yield outcomes.Guesses(predicted, guesses.table)
 
-    patch.setattr(predicting, "_likeliest", likeliest)
+    patch.setattr(
+        already_predicted,
+        "of_probabilities",
+        lambda: one_record.OneRecord(whole.assumption, likeliest),
+    )
 
 
 FAULTS = [

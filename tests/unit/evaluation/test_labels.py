@@ -18,7 +18,6 @@ from dppl import GaussianDP, Ledger, MultiLabelPrototypes
 from dppl.errors import BudgetExceeded, InputError, ParameterError
 from dppl.evaluation import AlreadyPredicted, Evaluation, choose, compare
 from dppl.evaluation import measuring as evaluating
-from dppl.evaluation.predicting import Several
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.measure import calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness
@@ -32,6 +31,7 @@ from dppl.kernel.queries.outcomes import (
     WholeSets,
 )
 from dppl.metrics import evaluate_several
+from dppl.prediction.pending import LabelSets
 from laws.replay import spent, watched
 
 SCHEMA = json.loads(
@@ -41,7 +41,7 @@ CLASSES = list("fedcba")  # in no order
 K = 2
 TABLE = AlreadyPredicted(CLASSES, max_labels=K, separator=";")
 BUDGET = GaussianDP(0.5)
-SEVERAL = Several(K, MultiLabel(";"))
+SEVERAL = LabelSets(K, MultiLabel(";"))
 
 
 def made_up(n, seed=0):
@@ -448,7 +448,7 @@ def covered(n_labels, k, n, mu, agreeing, *, of_noise=1.0):
         [Guesses(guesses[0].predicted[rows], guesses[0].table[rows])],
         k,
     )
-    declared = evaluating.measurements(n_labels, several=Several(k, MultiLabel()))
+    declared = evaluating.measurements(n_labels, several=LabelSets(k, MultiLabel()))
     paid = calibrated(GaussianDP(mu), declared, ADD_REMOVE)
     v = {
         name: evaluating.variance(one.mechanism.noise_std, STEPS) * of_noise

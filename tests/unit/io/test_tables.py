@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import EmbeddingTable, read_classes, read_table, write_table
-from dppl.io.records.labels import as_labels
+from dppl.io.records.labels import stored_labels
 from dppl.io.tables.fragments import _parquet_rows
 from dppl.kernel.reading import class_codes
 from dppl.lab import long_tailed
@@ -1330,7 +1330,7 @@ def test_text_files_of_labels_and_classes_fit_together(tmp_path):
     [[0.5], [[1]], 3, [SECRET.encode()], [[1], [1, 2]], np.array([SECRET, 2], object)],
 )
 def test_labels_of_other_types_are_refused(bad):
-    refused(lambda: as_labels(bad), "y must")
+    refused(lambda: stored_labels(bad), "y must")
 
 
 def test_as_labels_copies_nothing_that_fits():
@@ -1340,7 +1340,7 @@ def test_as_labels_copies_nothing_that_fits():
         np.array(["a", "bc"], object),
         np.array([], object),
     ):
-        assert as_labels(y) is y
+        assert stored_labels(y) is y
 
 
 def test_as_labels_replaces_what_is_no_character():
@@ -1350,22 +1350,22 @@ def test_as_labels_replaces_what_is_no_character():
         np.uint32,
     )
     for order in "<>":
-        labels = as_labels(codes.astype(f"{order}u4").view(f"{order}U2"))
+        labels = stored_labels(codes.astype(f"{order}u4").view(f"{order}U2"))
         assert labels.tolist() == [
             "a\ufffd",
             "\ufffd\ufffd",
             "\ud7ff\ufffd",
             "\ue000\U0010ffff",
         ]
-    assert as_labels(codes.view("U1")[::2]).tolist() == [
+    assert stored_labels(codes.view("U1")[::2]).tolist() == [
         "a",
         "\ufffd",
         "\ud7ff",
         "\ue000",
     ]
     for wide in ("U0", "U3"):
-        assert as_labels(np.zeros(2, wide)).tolist() == ["", ""]
-        assert as_labels(np.zeros(0, wide)).tolist() == []
+        assert stored_labels(np.zeros(2, wide)).tolist() == ["", ""]
+        assert stored_labels(np.zeros(0, wide)).tolist() == []
 
 
 def test_tables_are_made_by_read_table(tmp_path):

@@ -13,7 +13,8 @@ from dppl.finetune import is_worth_training
 from dppl.io import load_sample
 from dppl.methods.registry import BY_METHOD
 from dppl.planning import recall_model
-from dppl.planning.budget_plan import FEATURES, class_sizes
+from dppl.planning.budget_plan import FEATURES
+from dppl.planning.guessed_sizes import rising_sizes
 
 USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}
 
@@ -28,7 +29,7 @@ def sample():
     [(2, 100, 1), (10, 5000, 20), (77, 9001, 116)],
 )
 def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest):
-    sizes = class_sizes(n_classes, n_records, smallest)
+    sizes = rising_sizes(n_classes, n_records, smallest)
     assert sizes.sum() == pytest.approx(n_records)
     assert (np.diff(sizes) >= 0).all()
     assert sizes[0] == pytest.approx(smallest, rel=0.01)

@@ -143,7 +143,7 @@ def load_npy(path: Path) -> Array:
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
+def stored_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     """Return labels as int64, unicode strings or, where one long text would widen all others, str objects."""
     with converting(
         f"{name} must be an array", "pass an ndarray, or lists of equal length"
@@ -169,7 +169,7 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
 
 def labels_of_file(stored: Array, name: str) -> Array:
     """Return labels of a file, texts as objects: one names an integer class that it writes (`kernel.reading`)."""
-    labels = np.array(as_labels(stored, name=name))
+    labels = np.array(stored_labels(stored, name=name))
     return labels.astype(object) if labels.dtype.kind == "U" else labels
 
 

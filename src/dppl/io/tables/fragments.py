@@ -118,7 +118,7 @@ class Fragment:
         if self._suffix == ".npz":
             return read_npz(self.place, self.column, y)[1]
         with parquet.open_parquet(self.place) as file:
-            return parquet.read_labels(file, self.place, y)
+            return parquet.read_label_column(file, self.place, y)
 
     def labelled(self, y: str) -> bool:
         """Return whether labels are stored with its rows; a column of Parquet is not read for that."""
@@ -244,7 +244,7 @@ def read_outline(place: Place, x: str, y: str | None) -> Outline:
         metadata = metadata_of(file.schema_arrow)
         return Outline(
             _parquet_fragment(file, place, x, metadata),
-            parquet.read_labels(file, place, y),
+            parquet.read_label_column(file, place, y),
             metadata,
         )
 

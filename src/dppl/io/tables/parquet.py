@@ -215,7 +215,7 @@ def stream(
             yield batch
 
 
-def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
+def read_label_column(file: Any, place: Place, y: str | None) -> Array | None:
     """Read the labels of an open Parquet file; None if it has none."""
     name = label_column(file.schema_arrow, place, y)
     if name is None:

@@ -18,7 +18,7 @@ from dppl._utils import validate
 from dppl._utils.files import atomic_file
 from dppl._utils.metadata import LATTICE, stated
 from dppl.errors import InputError, ParameterError
-from dppl.io.records.labels import AnyPath, Array, as_labels, converting
+from dppl.io.records.labels import AnyPath, Array, converting, stored_labels
 from dppl.io.tables.fragments import check_rows
 from dppl.io.tables.parquet import (
     decode_ids,
@@ -79,7 +79,7 @@ def write_table(
     with converting("X must be an array", "pass an ndarray, or lists of equal length"):
         rows = np.asarray(X)
     check_rows(rows, "X")
-    labels = None if y is None else as_labels(y)
+    labels = None if y is None else stored_labels(y)
     if labels is not None and len(labels) != len(rows):
         raise InputError(
             "X and y must have equally many rows; the numbers differ; pass one label for each row"

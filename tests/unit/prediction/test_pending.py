@@ -22,17 +22,12 @@ from dppl import (
     SoftmaxPrototypes,
 )
 from dppl.errors import InputError
-from dppl.evaluation import AlreadyPredicted, predicting
-from dppl.evaluation.predicting import (
-    EXACT,
-    FRESH,
-    GIVEN,
-    SEEN,
-    Linear,
-    predictor_of,
-)
+from dppl.evaluation import AlreadyPredicted
+from dppl.evaluation.already_predicted import predictions_of
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.lab import ProjectedPrototypes
+from dppl.prediction import one_record
+from dppl.prediction.one_record import EXACT, FRESH, GIVEN, SEEN, Linear
 from laws.recipes import FIRST
 
 RNG = np.random.default_rng(0)
@@ -44,7 +39,7 @@ MANY = np.tile(X, (30, 1))[:1100]  # more than a block
 
 def said(model, rows):
     """Return what is said of all rows, in one table."""
-    guesses = list(predictor_of(model, rows).guesses())
+    guesses = list(predictions_of(model, rows).guesses())
     tables = [one.table for one in guesses if one.table is not None]
     predicted = np.concatenate([one.predicted for one in guesses])
     return Guesses(predicted, np.concatenate(tables) if tables else None)
@@ -94,7 +89,7 @@ MODELS = {
 def test_a_row_is_predicted_by_itself(name):
     made, how = MODELS[name]
     model = made()
-    assert predictor_of(model, MANY).assumption == how
+    assert predictions_of(model, MANY).assumption == how
     rows = MANY if how == EXACT else X[:40]
     whole = check_alone(model, rows)
     names = model.classes_[whole.predicted]
@@ -126,7 +121,7 @@ def test_a_method_that_is_not_linear_is_predicted_one_at_a_time():
         X, Y
     )
     assert Linear.of(model) is None
-    assert predictor_of(model, MANY).assumption == SEEN
+    assert predictions_of(model, MANY).assumption == SEEN
     assert (model.classes_[check_alone(model, X).predicted] == model.predict(X)).all()
 
 
@@ -149,7 +144,7 @@ def test_a_classifier_that_looks_at_other_rows_is_asked_about_one_at_a_time(
     check_alone(Centred(), X)
     # The control: in blocks the law does not hold.
     monkeypatch.setattr(
-        predicting,
+        one_record,
         "_one_by_one",
         lambda model, ask, rows, miss: ask(model, rows),
     )
@@ -207,7 +202,7 @@ def test_texts_and_frames_are_predicted_one_at_a_time():
     model = make_pipeline(CountVectorizer(), LogisticRegression()).fit(
         texts, ["r", "g", "r", "g"]
     )
-    predictor = predictor_of(model, [*texts, None])
+    predictor = predictions_of(model, [*texts, None])
     assert predictor.assumption == FRESH
     assert np.concatenate([one.predicted for one in predictor.guesses()]).tolist() == [
         1,
@@ -218,7 +213,7 @@ def test_texts_and_frames_are_predicted_one_at_a_time():
     ]
     counts = model[0].transform(texts)  # a sparse matrix
     assert np.concatenate(
-        [one.predicted for one in predictor_of(model[1], counts).guesses()]
+        [one.predicted for one in predictions_of(model[1], counts).guesses()]
     ).tolist() == [1, 0, 1, 0]
 
 
@@ -242,12 +237,12 @@ def test_a_search_and_a_classifier_of_raw_items_are_what_they_hold():
     model = PrivateClassifier("pixels", GaussianDP(1), classes=[0, 1]).fit(
         images, np.arange(30) % 2
     )
-    predictor = predictor_of(model, images)
+    predictor = predictions_of(model, images)
     assert predictor.assumption == EXACT
     assert predictor.model is model.model_
     assert (labels_by(model, images) == model.predict(images)).all()
     with pytest.raises(InputError):
-        predictor_of(model, X)
+        predictions_of(model, X)
 
 
 def labels_by(model, rows):
@@ -259,21 +254,21 @@ def test_a_table_of_predictions_is_taken_as_it_is():
     some = said(labels, ["1", 1, 1.0, "x", None, "elsewhere"])
     assert some.predicted.tolist() == [1, -1, -1, 0, -1, -1]
     with pytest.raises(InputError, match="X must hold texts"):
-        predictor_of(labels, np.array([1, 1]))
+        predictions_of(labels, np.array([1, 1]))
     table = np.array([[0.2, 0.8], [0.9, 0.1], [np.nan, 0.5]])
     whole = said(labels, table)
     assert whole.predicted.tolist() == [1, 0, -1]
-    assert predictor_of(labels, table).assumption == GIVEN
+    assert predictions_of(labels, table).assumption == GIVEN
     with pytest.raises(InputError, match="probabilities"):
-        predictor_of(labels, np.ones((3, 3)))
+        predictions_of(labels, np.ones((3, 3)))
 
 
 def test_another_number_of_features_is_refused_before_anything_is_predicted():
     model = LogisticRegression().fit(X, Y)
     with pytest.raises(InputError, match="9 features, but the fit had 8"):
-        predictor_of(model, np.ones((4, 9)))
+        predictions_of(model, np.ones((4, 9)))
     with pytest.raises(ValueError, match="9 features"):
-        predictor_of(
+        predictions_of(
             SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(X, Y), np.ones((4, 9))
         )
 

@@ -13,7 +13,7 @@ from dppl.kernel.measure import Measure, calibrated
 from dppl.kernel.queries.base import ADD_REMOVE, STEPS
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.planning import plan_evaluation
-from dppl.planning.budget_plan import class_sizes
+from dppl.planning.guessed_sizes import rising_sizes
 
 NUMBERS = ("accuracy", "recall", "balanced_accuracy")
 # How far a plan may be off, as docs/planning.md says.
@@ -39,7 +39,7 @@ def planned(n_classes, n_test, smallest, mu, rate):
 def half_widths(n_classes, n_test, smallest, mu, rate, draws=40):
     """Return the mean half widths of evaluations of drawn records, with seeded noise of the kernel."""
     rng = np.random.default_rng(0)
-    shares = class_sizes(n_classes, n_test, smallest) / n_test
+    shares = rising_sizes(n_classes, n_test, smallest) / n_test
     found = []
     for seed in range(draws):
         codes = rng.choice(n_classes, n_test, p=shares)

@@ -18,8 +18,9 @@ from sklearn.preprocessing import FunctionTransformer
 import dppl
 from dppl import GaussianDP, Ledger
 from dppl.errors import InputError, ParameterError
-from dppl.evaluation import predicting
-from dppl.evaluation.predicting import EXACT, FRESH, SEEN, predictor_of
+from dppl.prediction import one_record
+from dppl.prediction.one_record import EXACT, FRESH, SEEN
+from dppl.prediction.pending import pending
 from dppl.statement.words import text
 from laws.replay import watched
 
@@ -207,15 +208,15 @@ def ask_as_it_is(model, ask, rows):
 def in_a_block(model, ask, rows, miss):
     found = ask_as_it_is(model, ask, rows)
     n = len(rows)
-    return found or predicting.Guesses(np.repeat(miss.predicted, n))
+    return found or one_record.Guesses(np.repeat(miss.predicted, n))
 
 
 @pytest.mark.parametrize(("make", "X"), HOSTILE)
 def test_without_the_rules_it_realises_more(make, X, monkeypatch):
-    monkeypatch.setattr(predicting, "_assumed_of", lambda *_: SEEN)
-    monkeypatch.setattr(predicting, "_asked", ask_as_it_is)
+    monkeypatch.setattr(one_record, "_assumed_of", lambda *_: SEEN)
+    monkeypatch.setattr(one_record, "_asked", ask_as_it_is)
     if make in (Rounds, Compares, ReadsIndex):
-        monkeypatch.setattr(predicting, "_one_by_one", in_a_block)
+        monkeypatch.setattr(one_record, "_one_by_one", in_a_block)
     assert realised(make(), X.copy()) > 4 * BUDGET.mu**2
 
 
@@ -284,8 +285,8 @@ def test_a_seeded_draw_is_one_of_each_record():
 
 
 def test_what_is_not_known_is_assumed_in_words():
-    assert predictor_of(RemembersMean(), ROWS).assumption == SEEN
-    assert predictor_of(RemembersMean(), ROWS.tolist()).assumption == FRESH
+    assert pending(RemembersMean(), ROWS).assumption == SEEN
+    assert pending(RemembersMean(), ROWS.tolist()).assumption == FRESH
     fresh, seen = (text(term) for term in (FRESH, SEEN))
     for words in (fresh, seen):
         assert "is assumed" in words
@@ -315,7 +316,7 @@ def test_no_record_stops_a_run(error):
                 raise error
             return X[:, 0] > 0
 
-    (some,) = predictor_of(Stops(), ROWS).guesses()
+    (some,) = pending(Stops(), ROWS).guesses()
     assert np.flatnonzero(some.predicted < 0).tolist() == [5]
 
 
@@ -324,17 +325,17 @@ def test_a_person_at_the_keyboard_stops_it():
         def scores(self, X):
             raise KeyboardInterrupt
 
-    predictor = predictor_of(Stops(), ROWS.tolist())
+    predictor = pending(Stops(), ROWS.tolist())
     with pytest.raises(KeyboardInterrupt):
         list(predictor.guesses())
 
 
 def test_a_block_of_ours_that_raises_is_scored_row_by_row(monkeypatch):
     model = dppl.MeanPrototypes(BUDGET, ["a", "b"]).fit(ROWS, LABELS)
-    predictor = predictor_of(model, ROWS)
+    predictor = pending(model, ROWS)
     assert predictor.assumption == EXACT
     (whole,) = predictor.guesses()
-    scores = predicting.Linear.scores
+    scores = one_record.Linear.scores
     sizes = []
 
     def short_of_memory(self, features):
@@ -343,7 +344,7 @@ def test_a_block_of_ours_that_raises_is_scored_row_by_row(monkeypatch):
             raise MemoryError
         return scores(self, features)
 
-    monkeypatch.setattr(predicting.Linear, "scores", short_of_memory)
+    monkeypatch.setattr(one_record.Linear, "scores", short_of_memory)
     (alone,) = predictor.guesses()
     assert sizes == [N] + [1] * N
     assert (alone.predicted >= 0).all()
@@ -354,7 +355,7 @@ def test_a_block_of_ours_that_raises_is_scored_row_by_row(monkeypatch):
 def test_rows_of_a_frame_are_taken_by_their_place():
     frame = pd.DataFrame(ROWS, index=np.arange(N)[::-1] + 0.5)
     model = LogisticRegression().fit(ROWS, LABELS)
-    (some,) = predictor_of(model, frame).guesses()
+    (some,) = pending(model, frame).guesses()
     assert (model.classes_[some.predicted] == model.predict(ROWS)).all()
 
 

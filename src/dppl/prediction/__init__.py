@@ -1,0 +1,1 @@
+"""Rows become labels, probabilities, similarities and reasons: for `predict`, `evaluate` and the service."""
