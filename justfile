@@ -28,6 +28,10 @@ lint:
 mutate *ARGS:
     python tools/mutate.py {{ARGS}}
 
+# Change the kernel in small ways and see whether its tests notice; `mutmut browse` shows what they do not
+mutate-kernel *ARGS:
+    mutmut run {{ARGS}}
+
 # Audit every mechanism and estimator, and write the table of docs/api/audit.md
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
