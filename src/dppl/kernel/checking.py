@@ -19,9 +19,7 @@ NOT_ALL_USABLE = (
     "wants records that can all be used, labels and ids of persons included, and at least one; it has others. "
     f"{_SHOWN}"
 )
-HARDLY_ANY = (
-    f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN} Nothing was charged."
-)
+HARDLY_ANY = f"stops a run that can use fewer than one record in ten, as this one. {_SHOWN} Nothing was charged."
 
 
 def refuse_unusable(private: Any, classes: NDArray[Any]) -> None:
