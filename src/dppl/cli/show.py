@@ -52,6 +52,7 @@ class Show(Account):
 
       dppl show my.safetensors
       dppl show my.safetensors --json
+      dppl show my.safetensors --trust
       dppl show my.safetensors --for hub > README.md
       dppl show my.safetensors --out my.html --ledger ledger.db wards
       dppl show my.safetensors --out my.html --results evaluation.json
@@ -86,10 +87,17 @@ class Show(Account):
     purpose: str | None = option(
         "TEXT", "With --for: what the model is for. Anyone may read it.", None
     )
+    trust: bool = flag(
+        "List the files of dppl that the releases of this model rest on, with lines and hashes."
+    )
     force: bool = flag("Replace the output file if it exists.")
 
     def run(self) -> None:
         """Print the model, or write its page."""
+        if self.trust and (self.out is not None or self.for_ is not None):
+            raise ParameterError(
+                "is a list by itself; leave --out and --for out.", parameter="trust"
+            )
         card = self.for_ == "hub"
         page = self.for_ not in (None, "hub")
         if self.json and self.out is not None:
@@ -134,6 +142,10 @@ class Show(Account):
 
         description = describe(model)
         sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+        if self.trust:
+            guarantee = Guarantee.from_dict(description["guarantee"])
+            _print_trusted(guarantee.trusted_code(), as_json=self.json)
+            return
         if self.json:
             implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
             print_json({**description, "implied": implied, "file_sha256": sha256})
@@ -266,6 +278,26 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
             screen.print(table_of(("class", heading), named[:_NAMES]))
         if len(named) > _NAMES:  # no more classes than are listed above
             screen.print(f"and {len(named) - _NAMES} more: --json has all")
+
+
+def _print_trusted(code: Any, *, as_json: bool) -> None:
+    """Print the files that the releases of a model rest on."""
+    if as_json:
+        print_json(code.to_dict())
+        return
+    rows = [
+        (f"{one.path} {one.when}".rstrip(), one.lines, one.tokens, one.sha256)
+        for one in code.files
+    ]
+    screen = console()
+    screen.print(table_of(("file", "lines", "tokens", "sha256"), rows))
+    screen.print(f"In every such fit: {code.lines} lines, {code.tokens} tokens.")
+    for text in code.stated:
+        screen.print(printable(f"Proved by the author of its query: {text}."))
+    if code.made_by != code.version:
+        note(
+            f"the model was made by dppl {code.made_by}, and these are the files of {code.version}."
+        )
 
 
 def _print_evaluation(evaluation: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from dppl._utils.optional import optional
 from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
-from dppl.finetune.network_file import statistic_of
+from dppl.finetune.schedule import statistic_of
 from dppl.finetune.weights import Selection, is_convolution, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.checking import are_known, refuse_unusable_records

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.finetune.schedule import SHARES
 from dppl.finetune.weights import Selection
-from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import split
-from dppl.kernel.privacy.composition import Cost, total_mu
-from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.reading import UnknownLabels
 from dppl.methods.fit_plan import seed_of
-
-# Percent of mu² for the first head, the training and the last head.
-SHARES = (10, 50, 40)
 
 
 def default_heads(
@@ -45,29 +39,6 @@ def default_heads(
         SoftmaxPrototypes(share, classes, unknown_labels=unknown, random_state=seed)
         for share, seed in zip((first, last), seeds, strict=True)
     ]
-
-
-def releases_of(
-    heads: Sequence[Any], width: int | None
-) -> tuple[list[Release], list[Release], float]:
-    """Return what each of the two releases of features of this width, and what all of it costs in Gaussian DP.
-
-    Without heads these are nothing and 0.
-    """
-    before = list[Release]()
-    after = list[Release]()
-    for model, releases, when in zip(
-        heads,
-        (before, after),
-        (Statistic.BEFORE_TRAINING, Statistic.AFTER_TRAINING),
-        strict=False,
-    ):
-        planned = model.plan(width).guarantee.releases
-        releases += [
-            replace(one, statistic=Term(when, of=one.statistic)) for one in planned
-        ]
-    costs = [Cost.from_dict(one.cost) for one in (*before, *after)]
-    return before, after, total_mu(costs) if costs else 0.0
 
 
 def make_default(layer: Any) -> None:

@@ -6,7 +6,6 @@ holds their values only.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,12 @@ from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import ModelFileError, ParameterError
+from dppl.errors import ModelFileError
+from dppl.finetune.schedule import n_steps, statistic_of
 from dppl.finetune.weights import weights_of
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.kernel.privacy.terms import Statistic, Term, Unit
+from dppl.kernel.privacy.terms import Statistic, Unit
 from dppl.kernel.reading import public_classes
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     """Return what a file says, unchecked except for damage, and what a training of its parameters guarantees."""
     # Here, because a page of a model needs none of it.
     from dppl.finetune.gradients import noise_within
-    from dppl.finetune.heads import default_heads, releases_of
+    from dppl.finetune.heads import default_heads
+    from dppl.finetune.schedule import releases_of
     from dppl.finetune.trainer import guarantee_of
 
     fields, tensors = tensorfile.read(path, _KEY)
@@ -209,11 +210,6 @@ def _is_whole(
     )
 
 
-def statistic_of(size: int) -> Term[Statistic]:
-    """Return what the statement calls the sum of gradients, for so many trained weights."""
-    return Term(Statistic.NETWORK_GRADIENTS, n_weights=size)
-
-
 def training_of(guarantee: Guarantee) -> Release:
     """Return the entry of the training in a statement, which may name heads, too."""
     (release,) = (
@@ -237,13 +233,3 @@ def most_bytes(
     # In the file texts are JSON within JSON, which may escape every character.
     text = sum(6 * len(one.encode()) + 8 for one in texts)
     return _ROOM + 4 * (n_trained + (model.width or 0)) + text
-
-
-def n_steps(epochs: float, rate: float) -> int:
-    """Return the number of steps in which a record takes part as often on average, rounded up."""
-    if epochs > 10**6 * rate:  # which no training needs, and no account adds up in time
-        raise ParameterError(
-            "must come to a million steps at most, of sampling_rate each.",
-            parameter="epochs",
-        )
-    return math.ceil(epochs / rate - 1e-9)

@@ -28,8 +28,9 @@ from dppl.finetune.gradients import (
     logits_of,
     noise_within,
 )
-from dppl.finetune.heads import SHARES, default_heads, make_default, with_center
+from dppl.finetune.heads import default_heads, make_default, with_center
 from dppl.finetune.networks import Network, load_network
+from dppl.finetune.schedule import SHARES
 from dppl.finetune.trainer import Recipe, Training
 from dppl.finetune.weights import (
     PARTS,

@@ -19,9 +19,10 @@ from dppl._utils.optional import optional
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
-from dppl.finetune.heads import releases_of, set_head, with_center
+from dppl.finetune.heads import set_head, with_center
 from dppl.finetune.layers import refuse
-from dppl.finetune.network_file import module_digest, n_steps
+from dppl.finetune.network_file import module_digest
+from dppl.finetune.schedule import n_steps, releases_of
 from dppl.finetune.weights import (
     Selection,
     keep_filters,

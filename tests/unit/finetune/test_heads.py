@@ -12,6 +12,7 @@ from dppl.errors import BudgetError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
 from dppl.finetune.network_file import training_of
+from dppl.finetune.schedule import SHARES
 from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon
@@ -125,7 +126,7 @@ def test_a_head_that_was_interrupted_is_lost_and_paid_for(
     with pytest.raises(KeyboardInterrupt):
         model.fit(*images, checkpoint=path)
     model.fit(*images, checkpoint=path)
-    first, _, last = np.sqrt(np.array(heads.SHARES) / 100)
+    first, _, last = np.sqrt(np.array(SHARES) / 100)
     assert fits == pytest.approx([first, last])  # and none of them again
     model.fit(*images, checkpoint=path)
     assert len(fits) == 2

@@ -14,6 +14,7 @@ from dppl.kernel.queries.base import (
     on_grid,
 )
 from dppl.kernel.queries.curvatures import SoftmaxCurvatures
+from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
 from dppl.kernel.queries.softmax import (
     Hits,
     LongResiduals,
@@ -22,9 +23,7 @@ from dppl.kernel.queries.softmax import (
 )
 from dppl.kernel.queries.sums import (
     ClassCounts,
-    ClassGramMatrices,
     ClassSums,
-    GramMatrix,
     NumberOfRecords,
     PublicClassSizes,
     WeightedSum,

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from dppl._utils import validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.kernel.privacy import accounting, tradeoff
+from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.rounding import below, root_below
 
 USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
@@ -231,7 +231,9 @@ class ZCDP(Budget):
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up."""
         validate.open_unit(delta=delta)
-        return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
+        from dppl.kernel.privacy.accounting import epsilon_of_zcdp
+
+        return ApproxDP(epsilon_of_zcdp(self.rho, delta), delta)
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""

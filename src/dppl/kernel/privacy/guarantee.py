@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dppl._utils import validate
 from dppl._version import __version__
@@ -23,10 +23,6 @@ from dppl.kernel.privacy.composition import (
     total_mu,
 )
 from dppl.kernel.privacy.release import Release, read_fields
-from dppl.kernel.privacy.sampling import (
-    sampled_gaussian_epsilon,
-    sampled_gaussian_pairs,
-)
 from dppl.kernel.privacy.terms import (
     Assumption,
     Caveat,
@@ -35,6 +31,9 @@ from dppl.kernel.privacy.terms import (
     Term,
     Unit,
 )
+
+if TYPE_CHECKING:
+    from dppl.statement.trust import TrustedCode
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -188,6 +187,8 @@ class Guarantee:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
         stated, sampling = self._approximate()
         if sampling is not None:
+            from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
+
             epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
             return (
                 epsilon
@@ -271,6 +272,12 @@ class Guarantee:
         from dppl.statement import words
 
         return words.as_html(self)
+
+    def trusted_code(self) -> TrustedCode:
+        """Return the files that these releases rest on, with lines and hashes, as they are installed."""
+        from dppl.statement import trust  # here, because it only lists
+
+        return trust.trusted_code(self)
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -380,6 +387,8 @@ class Guarantee:
         """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
         stated, sampling = self._approximate()
         if sampling is not None:
+            from dppl.kernel.privacy.sampling import sampled_gaussian_pairs
+
             return sampled_gaussian_pairs(**sampling)
         if stated is not None:
             return [(stated.epsilon, stated.delta)]

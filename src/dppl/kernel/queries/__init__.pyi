@@ -6,6 +6,8 @@ from .base import Query as Query
 from .base import RowQuery as RowQuery
 from .coinpress import CoinPressMeans as CoinPressMeans
 from .curvatures import SoftmaxCurvatures as SoftmaxCurvatures
+from .grams import ClassGramMatrices as ClassGramMatrices
+from .grams import GramMatrix as GramMatrix
 from .labels import LabelCounts as LabelCounts
 from .labels import LabelGradients as LabelGradients
 from .labels import LabelShortfalls as LabelShortfalls
@@ -14,9 +16,7 @@ from .softmax import LongResiduals as LongResiduals
 from .softmax import Shortfalls as Shortfalls
 from .softmax import SoftmaxGradients as SoftmaxGradients
 from .sums import ClassCounts as ClassCounts
-from .sums import ClassGramMatrices as ClassGramMatrices
 from .sums import ClassSums as ClassSums
-from .sums import GramMatrix as GramMatrix
 from .sums import NumberOfRecords as NumberOfRecords
 from .sums import PublicClassSizes as PublicClassSizes
 from .sums import WeightedSum as WeightedSum

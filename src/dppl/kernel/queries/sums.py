@@ -1,7 +1,7 @@
-"""Counts and sums of records: numbers of records, class sizes, class sums, weighted sums and Gram matrices.
+"""Counts and sums of records: numbers of records, class sizes, class sums and weighted sums.
 
-A record is in one class and adds one vector to it: the number 1, its lattice row q, or
-the matrix q·qᵀ. So all classes together are one query, which moves by that vector.
+A record is in one class and adds one vector to it: a number, or its lattice row q. So
+all classes together are one query, which moves by that vector.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.lattice.kernels import class_sums, gram_matrices, weighted_sum
-from dppl.kernel.mechanisms.symmetric import SymmetricRoundedGaussian
+from dppl.kernel.lattice.kernels import class_sums, weighted_sum
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
     STEPS,
@@ -157,33 +156,3 @@ class WeightedSum(RowQuery):
     ) -> Int64:
         """Return it, shape (dim,)."""
         return weighted_sum(blocks, shares(codes, steps, persons), self.lattice.dim)
-
-
-class GramMatrix(RowQuery):
-    """The sum of q·qᵀ.
-
-    ‖q·qᵀ‖ is s² in the Frobenius norm. Of two records the product ⟨q·qᵀ, p·pᵀ⟩ = (q·p)²
-    is never negative, so their difference is no longer than √2·s²: under replace-one
-    the square grows by 2, and not by 4.
-    """
-
-    _code = Statistic.GRAM_MATRIX
-    _noise = SymmetricRoundedGaussian
-    _replaced = 2
-    _degree = 2
-
-    def exact(self, blocks: Blocks, codes: Codes) -> Int64:
-        """Return it, shape (dim, dim)."""
-        all_alike = np.minimum(codes, 0)
-        (gram,) = gram_matrices(blocks, all_alike, 1, self.lattice.dim)
-        return np.asarray(gram)
-
-
-class ClassGramMatrices(GramMatrix):
-    """The sum of q·qᵀ of each class, shape (n_classes, dim, dim): a record adds to one of them, as to `GramMatrix`."""
-
-    _code = Statistic.CLASS_GRAM_MATRICES
-
-    def exact(self, blocks: Blocks, codes: Codes) -> Int64:
-        """Return them."""
-        return gram_matrices(blocks, codes, self.n_classes, self.lattice.dim)
