@@ -7,6 +7,7 @@ whether one appears may depend on private records.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -134,9 +135,10 @@ def _usage(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and argument is not None:
         value = argument.parameter.metavar or ""
         shape = f"{argument.name} {value}".strip().replace("\\", "")
-        unknown = [one for one in error.unused_tokens or () if one.startswith("--")]
-        slip = f" Unknown: {', '.join(unknown)}." if unknown else ""
-        return f"Missing, or without a value: {shape}.{slip}"
+        others = {one for one in error.unused_tokens or () if one.startswith("--")}
+        near = difflib.get_close_matches(argument.name, others - {argument.name}, n=1)
+        slip = f", not {near[0]}" if near else ""
+        return f"Missing, or without a value: {shape}{slip}."
     if isinstance(error, RepeatArgumentError):
         return f"{error.token.keyword} is typed more than once; leave all but one out."
     if isinstance(error, UnusedCliTokensError):

@@ -326,7 +326,7 @@ def test_a_dash_is_standard_output_and_names_of_values_stay_texts():
         ("ledger create", "Missing, or without a value: FILE."),
         (
             "plan --n-clases 3",
-            "Missing, or without a value: --n-classes N. Unknown: --n-clases.",
+            "Missing, or without a value: --n-classes N, not --n-clases.",
         ),
         ("show m --jsn", "Unknown option: --jsn. Did you mean --json?"),
         ("show a b", "Too many arguments: b."),
