@@ -22,6 +22,7 @@ HELP = ("--help", "-h")
 HEAD = """# Command line
 
 This page lists every command with its arguments and options. `dppl COMMAND --help` shows the same.
+`dppl --install-completion` lets your shell complete them.
 """
 
 

@@ -52,6 +52,8 @@ For example:
   dppl show my.safetensors
   dppl predict my.safetensors new.npz > labels.txt
 
+`dppl --install-completion` lets your shell complete commands and options.
+
 Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that
 cannot be spent; 4 a table, label, class list, model file or ledger that cannot
 be used; 5 an audit found a violation; 6 cells of an experiment failed; 130

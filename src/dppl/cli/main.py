@@ -7,6 +7,7 @@ whether one appears may depend on private records.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -17,9 +18,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from cyclopts import CoercionError, CycloptsError, MissingArgumentError
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    RepeatArgumentError,
+    UnusedCliTokensError,
+)
 
-from dppl.cli._commands import app_with
+from dppl.cli._commands import COMMANDS, app_with
 from dppl.cli._output import echo, printable
 from dppl.errors import BudgetError, DpplError, ParameterError
 
@@ -67,7 +74,11 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            app = app_with(arguments[:1])
+            if arguments[0] == "--install-completion":
+                app = app_with(COMMANDS)
+                app.register_install_completion_command()
+            else:
+                app = app_with(arguments[:1])  # all of them take seconds to import
             app(
                 arguments,
                 exit_on_error=False,
@@ -124,7 +135,14 @@ def _usage(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and argument is not None:
         value = argument.parameter.metavar or ""
         shape = f"{argument.name} {value}".strip().replace("\\", "")
-        return f"Missing, or without a value: {shape}."
+        others = {one for one in error.unused_tokens or () if one.startswith("--")}
+        near = difflib.get_close_matches(argument.name, others - {argument.name}, n=1)
+        slip = f", not {near[0]}" if near else ""
+        return f"Missing, or without a value: {shape}{slip}."
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword} is typed more than once; leave all but one out."
+    if isinstance(error, UnusedCliTokensError):
+        return f"Too many arguments: {' '.join(error.unused_tokens or ())}."
     if isinstance(error, CoercionError) and argument is not None and error.token:
         kind = _VALUES.get(getattr(error.target_type, "__name__", ""), "another value")
         return f"{argument.name} must be {kind}; got {error.token.value!r}."

@@ -28,8 +28,7 @@ _INSTITUTION = ("federation.journal", "federation.party", "federation.protocol")
 # Outside the kernel, what decides a guarantee: queries that need torch or are one
 # research method's, what makes outcomes of test records, and what institutions answer.
 OUTSIDE = (
-    "evaluation.predicting",
-    "evaluation.raw_records",
+    "prediction.one_record",
     *_INSTITUTION,
     "finetune.backward",
     "finetune.gradients",
@@ -43,7 +42,7 @@ _EVERY_FIT = ("kernel.measure", "kernel.privacy.guarantee", "kernel.records")
 _SUMS = ("kernel.queries.sums",)
 _SOFTMAX = ("kernel.queries.softmax",)
 _LABELS = ("kernel.label_sets", "kernel.queries.labels")
-_OUTCOMES = ("evaluation.predicting", "kernel.queries.outcomes")
+_OUTCOMES = ("prediction.one_record", "kernel.queries.outcomes")
 _NETWORK = ("finetune.backward", "finetune.gradients", "finetune.schedule")
 QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.PROJECTED: ("lab.projection_queries",),
@@ -190,8 +189,6 @@ def _roots(guarantee: Guarantee) -> Iterator[str]:
     assumed = {one.code for one in guarantee.assumptions}
     if Assumption.CLUSTER in assumed:
         yield "kernel.parts"
-    if assumed & {Assumption.PREDICTED_BY_COPIES, Assumption.PREDICTED_BY_TRIED_COPIES}:
-        yield "evaluation.raw_records"
     if Caveat.STRICT_STOP in {one.code for one in guarantee.not_covered}:
         yield "kernel.checking"
 

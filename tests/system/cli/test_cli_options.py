@@ -4,13 +4,16 @@ import ast
 import dataclasses
 import pickle
 import re
+import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import dppl
-from command_line import arguments, commands
+from command_line import arguments, commands, invoke
 from dppl import errors
+from dppl.cli._commands import app_with
 from dppl.export import TARGETS
 from dppl.io import KINDS, ROWS
 from dppl.kernel.privacy.ledger import Ledger
@@ -76,7 +79,7 @@ def test_an_option_that_is_typed_twice_is_refused(again, cli, error_line):
     result = cli(*typed, as_typed=True)
     assert (result.exit_code, error_line(result)) == (
         2,
-        f"Parameter {again} specified multiple times. Try: dppl fit --help",
+        f"{again} is typed more than once; leave all but one out. Try: dppl fit --help",
     )
 
 
@@ -282,3 +285,61 @@ def test_what_matters_first_stands_first_and_all_else_under_advanced(
     assert all(name in options for name in everything if name.startswith("--"))
     assert panels
     assert options.count("╭─ ") == len(panels)
+
+
+@pytest.mark.slow
+def test_a_shell_completes_commands_and_options(tmp_path):
+    script = tmp_path / "dppl"
+    command = ["--install-completion", "--shell", "bash", "--output", str(script)]
+    assert invoke(command, env={"HOME": str(tmp_path)}).exit_code == 0
+    ask = f"source {script}; COMP_WORDS=(dppl fit --eps); COMP_CWORD=2; _dppl; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "--epsilon\n"
+
+
+def test_a_whole_number_is_not_rounded(cli, error_line):
+    result = cli("plan", "--n-classes", "3.7", "--n-records", "500", "--mu", "1")
+    assert result.exit_code == 2
+    assert error_line(result).startswith(
+        "--n-classes must be a whole number; got '3.7'."
+    )
+    checked = 0
+    for one in options().values():
+        if int in (one.hint, *get_args(one.hint)):
+            assert one.parameter.converter is not None, one.name
+            checked += 1
+    assert checked > 8
+
+
+def test_a_dash_is_standard_output_and_names_of_values_stay_texts():
+    typed = ["predict", "m", "-", "--out", "-", "--encoder", "none"]
+    _, bound, _ = app_with(["predict"]).parse_args(typed, exit_on_error=False)
+    given = bound.arguments
+    assert (str(given["out"]), given["data"], given["encoder"]) == ("-", "-", "none")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("ledger create", "Missing, or without a value: FILE."),
+        (
+            "plan --n-clases 3",
+            "Missing, or without a value: --n-classes N, not --n-clases.",
+        ),
+        ("show m --jsn", "Unknown option: --jsn. Did you mean --json?"),
+        ("show a b", "Too many arguments: b."),
+        ("show m --delta x", "--delta must be a number; got 'x'."),
+        (
+            "plan --n-classes 0 --n-records 1",
+            'Invalid value "0" for --n-classes. Must be >= 1.',
+        ),
+    ],
+)
+def test_a_slip_is_named_and_the_help_that_shows_it(words, said, cli, error_line):
+    result = cli(*words.split(), as_typed=True)
+    assert result.exit_code == 2
+    line = error_line(result)
+    assert line.startswith(f"{said} Try: dppl ")
+    assert line.endswith(" --help")
