@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl.errors import DpplError, ParameterError
+from dppl.errors import DpplError, ErrorKind, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.measure import Calibrated, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
@@ -63,6 +63,8 @@ _MOST_MEASUREMENTS = 100
 
 class Refusal(DpplError, RuntimeError):
     """What an institution does not do, and why; the reason depends on no record."""
+
+    kind = ErrorKind.REFUSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dppl._utils import validate
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import Argument, BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import accounting, tradeoff
 
 USUAL_DELTA = 1e-6  # of the one epsilon in sentences, tables and figures
@@ -296,8 +296,9 @@ def refuse_slip(budget: Budget, *, allowed: bool = False) -> None:
     ):
         if not holds:
             raise ParameterError(
-                f"must be {rule}, for more protects hardly anybody; got {given[name]:g}. If it is meant, set "
-                "allow_weak=True.",
+                f"must be {rule}, for more protects hardly anybody; got {given[name]:g}. If it is meant, set ",
+                Argument("allow_weak", True),
+                ".",
                 parameter=name,
             )
 
