@@ -235,11 +235,9 @@ def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
             for kind in type(error).__mro__
             if kind.__module__ == DpplError.__module__
         )
-        failure = kind(str(error))
-        failure.text = error.text
-        failure.parameter = error.parameter
-        failure.suggestion = error.suggestion
-        return failure
+        return kind(
+            *error.message, parameter=error.parameter, suggestion=error.suggestion
+        )
     except OSError as error:
         why = type(error).__name__
         return InputError(

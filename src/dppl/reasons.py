@@ -1,4 +1,4 @@
-"""Why a record is skipped, or gets no label: codes with public values, as those of guarantees."""
+"""Why a record is skipped or gets no label, or costs have no sum: codes with public values, as those of guarantees."""
 
 from dppl.kernel.privacy.terms import Code
 
@@ -62,3 +62,11 @@ class NoLabel(Code):
     NOT_SURE = "not_sure"
     NONE_OF_THESE = "none_of_these"
     UNUSABLE = "unusable"
+
+
+class NoSum(Code):
+    """Why it is not known what a model and its evaluation cost together."""
+
+    OTHER_NOTIONS = "other_notions"
+    MODEL_OF_PERSONS = "model_of_persons"
+    MODEL_OF_RECORDS = "model_of_records"

@@ -16,6 +16,7 @@ from dppl.kernel.privacy import terms
 from dppl.kernel.privacy.terms import Caveat, Code, Neighbours, Norm, Term, Unit
 from dppl.methods import fit_plan
 from dppl.statement import english, words
+from dppl.statement.rendering import LANGUAGES
 from laws.recipes import BY_NAME
 from laws.streams import learn, stream
 from meta.test_layers import MODULES, SOURCE
@@ -66,8 +67,60 @@ def test_each_code_has_a_text_with_its_values_and_each_text_a_code():
     assert list(found) == [f"Neighbours.{several.name}"]
 
 
-def test_no_two_codes_of_a_kind_say_the_same():
-    for table in english.TEXTS.values():
+TRANSLATED = [one for one in LANGUAGES.values() if one is not english]
+
+
+def differences(one):
+    """Yield what a language lacks, has beyond English, or says with other values."""
+    tables = {
+        kind.__name__: (english.TEXTS[kind], one.TEXTS[kind]) for kind in one.TEXTS
+    }
+    for kind, (here, there) in {**tables, "page": (english.PAGE, one.PAGE)}.items():
+        yield from (f"{kind}: {name}" for name in {*here} ^ {*there})
+        for name in {*here} & {*there}:
+            if names_of(here[name]) != names_of(there[name]):
+                yield f"{kind}: {name}"
+            # Whoever forgot to translate left the English text.
+            if here[name] == there[name] and here[name] != "{text}":
+                yield f"{kind}: {name}"
+
+
+@pytest.mark.parametrize("one", TRANSLATED)
+def test_a_language_has_all_that_the_page_says_with_the_same_values(one):
+    assert {*one.TEXTS} == {terms.PublicInput, terms.Assumption, terms.Caveat}
+    assert list(differences(one)) == []
+
+
+def test_what_a_language_lacks_is_found(monkeypatch):
+    """The negative control: a code that is gone, a value that is forgotten, a sentence in English."""
+    (german, *_) = TRANSLATED
+    caveats = {**german.TEXTS[Caveat], Caveat.PERSON_AT_ALL_PARTIES: "höchstens μ"}
+    del caveats[Caveat.LOOK]
+    monkeypatch.setattr(german, "TEXTS", {**german.TEXTS, Caveat: caveats})
+    monkeypatch.setattr(german, "PAGE", {**german.PAGE, "gdpr": english.PAGE["gdpr"]})
+    assert {*differences(german)} == {
+        "Caveat: look",
+        "Caveat: person_at_all_parties",
+        "page: gdpr",
+    }
+
+
+def test_the_page_says_each_sentence_and_no_other():
+    """Of those that depend on the unit, the template names the beginning or the end."""
+    template = (SOURCE / "statement/templates/dpo.jinja").read_text(encoding="utf-8")
+    renderer = (SOURCE / "statement/rendering.py").read_text(encoding="utf-8")
+    named = {*re.findall(r'"(\w+)"', template + renderer)}
+    units = {"record", "person", *(unit.value for unit in Unit)}
+    whole = {f"{start}{unit}" for start in named for unit in units}
+    whole |= {f"{unit}{end}" for end in named for unit in units}
+    items = {"text", "image", "embedding"}
+    assert {*english.PAGE} - items - named - whole == set()
+    assert re.findall(r">[^<{]*[a-z]{3}[^<{]*<", template) == []  # no text of its own
+
+
+@pytest.mark.parametrize("language", LANGUAGES.values())
+def test_no_two_codes_of_a_kind_say_the_same(language):
+    for table in (*language.TEXTS.values(), language.PAGE):
         assert len(set(table.values())) == len(table)
 
 
@@ -170,12 +223,13 @@ def test_sentences_are_in_one_file():
     """No other file holds one; it could be compared there, and would be forgotten by a translation."""
     held = set()
     for path in MODULES:
-        if path.name != "english.py":
+        if path.name not in ("english.py", "german.py", "french.py"):
             held |= {*constants_of(path.read_text(encoding="utf-8"))}
     everything = "\n".join(held)
     long = [
         text
-        for table in english.TEXTS.values()
+        for language in LANGUAGES.values()
+        for table in (*language.TEXTS.values(), language.PAGE)
         for text in table.values()
         if len(text) > 40
     ]

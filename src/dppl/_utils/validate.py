@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
 
-from dppl.errors import ParameterError
+from dppl.errors import Argument, ParameterError
 
 
 def numbers(rule: str, fits: Callable[[float], bool], /, **named: object) -> None:
@@ -50,13 +50,15 @@ def positive_integer(**named: object) -> None:
             )
 
 
-def one_of(options: Collection[str], hint: str = "", /, **named: object) -> None:
+def one_of(options: Collection[str], /, *hint: str | Argument, **named: object) -> None:
     """Accept only one of `options`; `hint` says what to do about another."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in options:
             allowed = ", ".join(repr(option) for option in options)
             raise ParameterError(
-                f"must be one of {allowed}; got {value!r}{hint and f'; {hint}'}.",
+                f"must be one of {allowed}; got {value!r}",
+                *(("; ", *hint) if hint else ()),
+                ".",
                 parameter=name,
                 suggestion=closest(value, options),
             )

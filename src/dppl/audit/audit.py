@@ -13,7 +13,7 @@ from dppl._utils import validate
 from dppl._utils.types import Float
 from dppl.audit import bounds
 from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
-from dppl.errors import ParameterError
+from dppl.errors import Argument, ParameterError
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
 from dppl.kernel.privacy.terms import Unit
 from dppl.methods import EmbeddingClassifier
@@ -150,8 +150,11 @@ def audit(
     """
     if (canary.other is not None) != (estimator.adjacency == "replace-one"):
         raise ParameterError(
-            "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
-            f"adjacency={estimator.adjacency!r}."
+            "a canary names its replacement (other) under ",
+            Argument("adjacency", "replace-one"),
+            ", and only there; got ",
+            Argument("adjacency", estimator.adjacency),
+            ".",
         )
     template = clone(estimator).set_params(public=data.public, random_state=None)
     sides = {include: neighbour(data, canary, include) for include in (True, False)}

@@ -211,6 +211,8 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         from dppl.evaluation.raw_records import labels_and_persons
         from dppl.kernel.privacy.terms import Unit
         from dppl.prediction.pending import pending_of_source
+        from dppl.reasons import NoSum
+        from dppl.statement import words
         from dppl.training.embedding import embed_windows
 
         if self._is_class_list():
@@ -218,9 +220,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
             return
         model = self._load()
         if self.groups is None and model.guarantee_.unit is Unit.PERSON:
-            note(
-                "the model protects persons, and this evaluation records; add --groups COLUMN."
-            )
+            note(f"{words.text(NoSum.MODEL_OF_PERSONS)}; add --groups COLUMN.")
         check(model, budget, persons=self.groups is not None, **account)
         if self.holds_rows(model):
             rows = self._rows(model)

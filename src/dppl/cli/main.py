@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import shlex
 import signal
 import sys
@@ -28,21 +27,14 @@ from cyclopts import (
 
 from dppl.cli._commands import COMMANDS, app_with
 from dppl.cli._output import echo, printable
-from dppl.errors import BudgetError, DpplError, ParameterError
+from dppl.errors import Argument, DpplError, ErrorKind
 
-# The first type that fits decides.
-_CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (ParameterError, 2),
-    (FileExistsError, 2),
-    (BudgetError, 3),
-    (DpplError, 4),
-    (OSError, 4),
-    (MemoryError, 4),
-)
-# A parameter and its value as programs write them, in messages of the library.
-_FOR_PYTHON = re.compile(
-    r"(?<!\()(?<!, )(?<![?&])\b(\w+)=('[\w-]+'|True|\d[\w.-]*\w|\d)"
-)
+_UNUSABLE = 4  # the exit code of all other kinds of errors
+_CODES = {
+    ErrorKind.PARAMETER: 2,
+    ErrorKind.BUDGET: 3,
+    ErrorKind.BUDGET_EXCEEDED: 3,
+}
 # What a value must be, by the name of its type.
 _VALUES = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
 _BROKEN_PIPE = 128 + 13
@@ -118,9 +110,11 @@ def _report(error: Exception) -> tuple[int, str]:
     if isinstance(error, CycloptsError):
         typed = " ".join(["dppl", *(error.command_chain or ())])
         return 2, f"{_usage(error)} Try: {typed} --help"
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code, _message(error, getattr(error, "typed", {}))
+    message = _message(error, getattr(error, "typed", {}))
+    if isinstance(error, DpplError):
+        return _CODES.get(error.kind, _UNUSABLE), message
+    if isinstance(error, OSError | MemoryError):
+        return 2 if isinstance(error, FileExistsError) else _UNUSABLE, message
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
     return 1, (
@@ -161,35 +155,32 @@ def _message(error: Exception, typed: Mapping[str, str]) -> str:
         name = error.filename or ("standard output" if _is_of_stdout(error) else None)
         text = f"{'' if name is None else f'{name}: '}{error.strerror}."
     elif isinstance(error, DpplError):
-        if error.parameter is not None:
-            # Of a parameter within an object, such as ``public.rows``, the part that
-            # the command has.
-            parts = (error.parameter, *reversed(error.parameter.split(".")))
-            if called := next((typed[part] for part in parts if part in typed), None):
-                text = called + error.text.removeprefix(error.parameter)
-                if error.suggestion is not None:
-                    option = (
-                        ""
-                        if not called.startswith("-")
-                        else f"{called}="
-                        if " " in called
-                        else f"{called} "
-                    )
-                    text += f" Try {option}{shlex.quote(error.suggestion)}"
-
-        def as_typed(one: re.Match[str]) -> str:
-            name = one[1]
-            value = one[2].strip("'")
-            if name in typed:
-                if value == "True":
-                    return typed[name]
-                return f"{typed[name]}{'=' if ' ' in typed[name] else ' '}{value}"
-            return (
-                f"{typed['options']} {name}={value}" if "options" in typed else one[0]
-            )
-
-        text = _FOR_PYTHON.sub(as_typed, text)
+        called = error.parameter
+        if called is not None:
+            called = typed.get(_part(called, typed), called)
+        text = error.told(called, lambda one: _as_typed(one, typed))
     return " ".join([text, *getattr(error, "__notes__", [])])
+
+
+def _part(parameter: str, typed: Mapping[str, str]) -> str:
+    """Return of a parameter within an object, such as ``public.rows``, the part that the command has."""
+    parts = (parameter, *reversed(parameter.split(".")))
+    return next((part for part in parts if part in typed), parameter)
+
+
+def _as_typed(one: Argument, typed: Mapping[str, str]) -> str:
+    """Return what is typed for a parameter with a value."""
+    name = _part(one.name, typed)
+    value = shlex.quote(str(one.value))
+    if name not in typed:
+        return f"{typed['options']} {name}={value}" if "options" in typed else str(one)
+    option = typed[name]
+    if one.value is True:
+        return option
+    # An argument has no name to type, and an option such as `--read id` an equals sign.
+    if not option.startswith("-"):
+        return value
+    return f"{option}={value}" if " " in option else f"{option} {value}"
 
 
 def _is_of_stdout(error: OSError) -> bool:

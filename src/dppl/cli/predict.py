@@ -326,9 +326,8 @@ class Predict(OnModel, Engine):
                 shutil.copyfileobj(sys.stdin.buffer, content)
             try:
                 yield path
-            except DpplError as error:  # names the copy
-                error.text = error.text.replace(str(path), "standard input")
-                error.args = (str(error).replace(str(path), "standard input"),)
+            except DpplError as error:
+                error.add_note(f"{path.name} is a copy of standard input.")
                 raise
 
 

@@ -58,16 +58,20 @@ class Show(Account):
       dppl show my.safetensors --out my.html --results evaluation.json
       dppl show my.safetensors --out my.html --public sentences.txt
       dppl show my.safetensors --for dpo --purpose "Sort referrals" --out dpo.html
+      dppl show my.safetensors --for dpo --language de --out dsb.html
     """
 
     model: Path = argument(
         "MODEL", "Model file of `dppl fit`, `dppl train` or `dppl finetune`."
     )
     for_: str | None = option(
-        "hub|dpo|FILE",
-        "hub: a card for a model hub, Markdown with YAML front matter. dpo: one page for a data protection officer; "
-        "or one by a translation of its template. Printed, or written to --out.",
+        "hub|dpo",
+        "hub: a card for a model hub, Markdown with YAML front matter. dpo: one page for a data protection officer. "
+        "Printed, or written to --out.",
         None,
+    )
+    language: str | None = option(
+        "en|de|fr", "With --for dpo: the language of the page. Default en.", None
     )
     json: bool = flag("Print JSON.")
     out: Path | None = option("FILE", "Page to write: .html, .md or .json.", None)
@@ -108,10 +112,11 @@ class Show(Account):
             raise ParameterError(
                 "is one page; leave --json, --public and --delta out.", parameter="for_"
             )
-        if self.purpose is not None and not page:
-            raise ParameterError(
-                "is for the page of --for dpo; add that.", parameter="purpose"
-            )
+        for name in ("purpose", "language"):
+            if getattr(self, name) is not None and not page:
+                raise ParameterError(
+                    "is for the page of --for dpo; add that.", parameter=name
+                )
         for name in ("public", "read", "ledger", "by"):
             if getattr(self, name) and (card or (self.out is None and not page)):
                 raise ParameterError(
@@ -199,7 +204,10 @@ class Show(Account):
                 "figures computed on private records are not covered by the model's guarantee."
             )
         form = "markdown" if out is None else _PAGES[out.suffix.lower()]
-        text = getattr(report, form)(**({} if form == "json" else {"for_": self.for_}))
+        given = {} if self.for_ is None else {"for_": self.for_}
+        if self.language is not None:
+            given["language"] = self.language
+        text = getattr(report, form)(**given)
         self._print_or_write(text)
 
     def _check_output(self) -> None:

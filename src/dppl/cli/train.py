@@ -64,10 +64,12 @@ class Training(X, Y, Fitting):
     @contextmanager
     def stoppable(self, folder: Path) -> Iterator[None]:
         """Name the command that removes what another run left."""
+        from dppl.io.tables.shards import OtherOptions, SourceChanged
+
         try:
             yield
-        except (InputError, ParameterError) as error:
-            if (folder / "private").is_dir() and str(folder) in str(error):
+        except (OtherOptions, SourceChanged) as error:
+            if (folder / "private").is_dir():
                 error.add_note(f"To start over, type: rm -r {shlex.quote(str(folder))}")
             raise
 
@@ -206,7 +208,7 @@ def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTabl
         try:
             return io.open_source(public)
         except InputError as error:  # options say how DATA is read, not this
-            raise InputError(f"{shown_as(public)}: {error.text}") from None
+            raise InputError(f"{shown_as(public)}: ", *error.message) from None
     table = io.read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (

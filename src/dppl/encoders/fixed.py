@@ -42,7 +42,7 @@ from dppl._utils import validate
 from dppl._utils.fingerprint import Fingerprint as Fingerprint
 from dppl._utils.types import Array, Float, Float32
 from dppl.encoders.windows import TextWindows
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 
 _ROUNDING = {
     "float32": 1e-4,
@@ -231,8 +231,9 @@ class FixedShapeEncoder:
             )
         if not moved <= tolerance:
             raise ParameterError(
-                f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
-                "batch_rows=1 computes every row by itself."
+                f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; ",
+                Argument("batch_rows", 1),
+                " computes every row by itself.",
             )
         same = (
             "library",
@@ -481,11 +482,14 @@ def _fit(adapter: Adapter, batch_rows: int | None) -> tuple[int, int]:
         else:
             if not np.isfinite(embeddings).all():
                 raise ParameterError(
-                    f"the encoder overflows in {adapter.dtype}; choose precision='float32'."
+                    f"the encoder overflows in {adapter.dtype}; choose ",
+                    Argument("precision", "float32"),
+                    ".",
                 )
             return rows, embeddings.shape[1]
         if rows in (1, batch_rows, adapter.only_rows):
             raise ParameterError(
-                f"batch_rows={rows} does not fit into memory; choose fewer."
+                Argument("batch_rows", rows),
+                " does not fit into memory; choose fewer.",
             )
         rows //= 2

@@ -19,7 +19,7 @@ from typing import Any
 
 from dppl._utils.optional import optional
 from dppl._utils.types import Array, Float32
-from dppl.errors import MissingExtra, ParameterError
+from dppl.errors import Argument, MissingExtra, ParameterError
 
 
 def load_torch(extra: str) -> Any:
@@ -189,7 +189,8 @@ def device_of(torch: Any, device: str) -> str:
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise ParameterError(
-            "device='cuda' needs a GPU that torch can use; it finds none."
+            Argument("device", "cuda"),
+            " needs a GPU that torch can use; it finds none.",
         )
     return ("cuda" if available else "cpu") if device == "auto" else device
 

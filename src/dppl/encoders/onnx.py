@@ -42,7 +42,7 @@ from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
 from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextAdapter, pooled
 from dppl.encoders.windows import TextWindows, Tokens
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 
 # Fields of a statement besides modality, output and pooling: required ones, and others.
 _FIELDS = {
@@ -101,7 +101,9 @@ class _Model:
             raise InputError(f"there is no file {path}.")
         on_gpu = "CUDAExecutionProvider" in runtime.get_available_providers()
         if device == "cuda" and not on_gpu:
-            raise ParameterError("device='cuda' needs the package onnxruntime-gpu.")
+            raise ParameterError(
+                Argument("device", "cuda"), " needs the package onnxruntime-gpu."
+            )
         gpu = ["CUDAExecutionProvider"] if on_gpu and device != "cpu" else []
         threads = runtime.SessionOptions()
         threads.intra_op_num_threads = threads.inter_op_num_threads = (

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.windows import PUBLIC, TextWindows, Tokens
-from dppl.errors import ParameterError
+from dppl.errors import Argument, ParameterError
 
 _USUAL = 16  # tokens of a text that batch_rows counts by
 
@@ -28,7 +28,10 @@ def pooled(pooling: str, hidden: Any, mask: Any) -> Any:
     """Return one row for each example of a model's last layer, an array of NumPy or of torch."""
     if pooling == "cls" and hidden.ndim == 4:
         raise ParameterError(
-            "pooling='cls' needs a model with tokens; choose pooling=mean."
+            Argument("pooling", "cls"),
+            " needs a model with tokens; choose ",
+            Argument("pooling", "mean"),
+            ".",
         )
     if pooling == "cls":
         return hidden[:, 0]

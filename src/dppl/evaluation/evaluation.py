@@ -16,6 +16,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.queries.outcomes import CONFIDENCES
+from dppl.reasons import NoSum
 from dppl.statement import words
 
 FORMAT = 2
@@ -263,13 +264,13 @@ class Together:
         In Gaussian DP, rounded up; None if the two costs do not add.
     disjoint : bool
         Whether a ledger shows that both come from different parts of the data set.
-    reason : str, default="their costs do not add"
+    reason : NoSum, default=None
         Why there is no mu.
     """
 
     mu: float | None
     disjoint: bool
-    reason: str = "their costs do not add"
+    reason: NoSum | None = None
 
     def __str__(self) -> str:
         return self.cost if self.mu is None else f"together with the model {self.cost}"
@@ -277,8 +278,9 @@ class Together:
     @property
     def cost(self) -> str:
         """What both cost together, in words."""
-        if self.mu is None:
-            return f"what model and evaluation cost together is not known, since {self.reason}"
+        if self.reason is not None:
+            return f"what model and evaluation cost together is not known, since {words.text(self.reason)}"
+        assert self.mu is not None
         why = (
             "the parts are disjoint, so the larger cost counts"
             if self.disjoint
@@ -426,9 +428,12 @@ class Evaluation(Written):
             )
         values["classes"] = tuple(values["classes"])
         values["guarantee"] = Guarantee.from_dict(values["guarantee"])
-        values["together"] = (
-            None if values["together"] is None else Together(**values["together"])
-        )
+        if values["together"] is not None:
+            reason = values["together"]["reason"]
+            values["together"] = Together(
+                **values["together"]
+                | {"reason": None if reason is None else NoSum(reason)}
+            )
         values["labels"] = (
             None if values["labels"] is None else _row(OfLabels, values["labels"])
         )

@@ -60,6 +60,7 @@ from dppl.prediction.pending import (
     Predicts,
     label_sets,
 )
+from dppl.reasons import NoSum
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -505,23 +506,17 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
     promised = getattr(known.model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
         return None
-    by_model, here = (
-        "persons" if one.unit is Unit.PERSON else "records"
-        for one in (promised, guarantee)
-    )
-    if by_model != here:
-        return Together(
-            None,
-            known.is_disjoint,
-            f"the model protects {by_model}, and this evaluation {here}",
-        )
+    for_persons = promised.unit is Unit.PERSON
+    if for_persons != (guarantee.unit is Unit.PERSON):
+        reason = NoSum.MODEL_OF_PERSONS if for_persons else NoSum.MODEL_OF_RECORDS
+        return Together(None, known.is_disjoint, reason)
     try:
         first = promised.mu
         second = guarantee.mu
     except BudgetError:  # accounted in approximate DP alone
         first = second = None
     if promised.adjacency != guarantee.adjacency or first is None or second is None:
-        return Together(None, known.is_disjoint)
+        return Together(None, known.is_disjoint, NoSum.OTHER_NOTIONS)
     # Of disjoint parts a record pays for one (parallel composition); else squares of mu
     # add up.
     mu = (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl.errors import DpplError, ParameterError
+from dppl.errors import DpplError, ErrorKind, ParameterError
 from dppl.kernel import queries
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
@@ -69,6 +69,8 @@ _MOST_MEASUREMENTS = 100
 
 class Refusal(DpplError, RuntimeError):
     """What an institution does not do, and why; the reason depends on no record."""
+
+    kind = ErrorKind.REFUSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl._utils import validate
-from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.errors import Argument, InputError, ParameterError, UnknownLabelError
 from dppl.kernel.lattice import RowSource, TensorRows, usable_rows
 from dppl.kernel.lattice.stream import RowTable, as_numpy, is_tensor
 
@@ -354,10 +354,11 @@ def refuse_unknown_labels(
     """Stop at a label outside the list of classes."""
     if not known.all():
         instead = "skip such records" if several is None else "drop such labels"
-        hint = f"`dppl check` shows its owner which. Add it to the list, or {instead} with unknown_labels='ignore'"
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, which are {kind_of(classes)}; at least one is not. "
-            f"{hint}."
+            f"`dppl check` shows its owner which. Add it to the list, or {instead} with ",
+            Argument("unknown_labels", "ignore"),
+            ".",
         )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from dppl._utils import validate
 from dppl._utils.metadata import ENCODER, columns_of, stated
 from dppl._utils.types import Float, Float32
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import Argument, BudgetError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.checking import refuse_unusable
 from dppl.kernel.label_sets import MultiLabel
@@ -477,7 +477,8 @@ class EmbeddingClassifier(ReleasedClassifier):
             validate.one_of(("public",), center=center)
             if public is None:
                 raise ParameterError(
-                    "center='public' is fitted on public rows; give public=PublicData(rows)."
+                    Argument("center", "public"),
+                    " is fitted on public rows; give public=PublicData(rows).",
                 )
             plain = Lattice(n_features)
             total = np.zeros(n_features)

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from dppl._utils.types import Float, Float32
-from dppl.errors import ParameterError
+from dppl.errors import Argument, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.mechanisms import COINPRESS_SPLITS
 from dppl.kernel.privacy.guarantee import Adjacency
@@ -73,7 +73,9 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         super().check_parameters()
         if self.coinpress is not None and self.adjacency != "replace-one":
             raise ParameterError(
-                f"divides by class sizes, which only adjacency='replace-one' treats as public; got {self.adjacency!r}.",
+                "divides by class sizes, which only ",
+                Argument("adjacency", "replace-one"),
+                f" treats as public; got {self.adjacency!r}.",
                 parameter="coinpress",
             )
 

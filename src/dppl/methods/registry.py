@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dppl._utils import validate
-from dppl.errors import ParameterError
+from dppl.errors import Argument, ParameterError
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Budget
@@ -119,13 +119,17 @@ def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     from dppl.kernel.privacy import (
         PureDP,
     )  # here, since helps name methods and need no NumPy
+    from dppl.kernel.privacy.budgets import USUAL_DELTA
     from dppl.kernel.privacy.guarantee import ADJACENCIES
 
     validate.one_of(ADJACENCIES, adjacency=adjacency)
     if isinstance(budget, PureDP):
         raise ParameterError(
-            "add delta=1e-6 to the budget, which the default method needs. Pure DP has no delta; it needs public rows "
-            "and method='public'."
+            "add ",
+            Argument("delta", USUAL_DELTA),
+            " to the budget, which the default method needs. Pure DP has no delta; it needs public rows and ",
+            Argument("method", "public"),
+            ".",
         )
     return next(
         method for method, one in BY_METHOD.items() if adjacency in one.adjacencies

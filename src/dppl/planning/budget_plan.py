@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from dppl._utils import validate
 from dppl._utils.types import Float
 from dppl.encoders.catalogue import PRESETS
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import Argument, BudgetError, ParameterError
 from dppl.finetune.worth import WORTH_TRAINING, is_worth_training
 from dppl.kernel.privacy import Budget, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
@@ -263,13 +263,16 @@ def plan_budget(
     if encoder is not None:
         validate.one_of(
             FEATURES,
-            "for another, give its width, as in n_features=768",
+            "for another, give its width, as in ",
+            Argument("n_features", 768),
             encoder=encoder,
         )
     width = n_features if encoder is None else FEATURES[encoder]
     if width is None:
         raise ParameterError(
-            "must be given, or a known encoder such as encoder='minilm'.",
+            "must be given, or a known encoder such as ",
+            Argument("encoder", "minilm"),
+            ".",
             parameter="n_features",
         )
     if n_features not in (None, width):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dppl._utils import validate
 from dppl._utils.optional import optional
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 from dppl.io.records.decoding import MOST_PIXELS
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
         and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
     ):
         raise ParameterError(
-            "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token: "
-            f"give token='FILE'. Got {host!r}.",
+            "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token: give ",
+            Argument("token", "FILE"),
+            f". Got {host!r}.",
             parameter="host",
         )
     try:

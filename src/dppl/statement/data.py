@@ -27,7 +27,7 @@ from dppl.methods.released import Reported
 from dppl.metrics import minority_classes
 from dppl.statement import words
 
-FORMAT = 2
+FORMAT = 3
 # False-positive rates of the trade-off curve: evenly, and for rare false alarms on a
 # logarithmic scale.
 _EVENLY = [place / 50 for place in range(1, 50)]
@@ -49,17 +49,17 @@ _MEASURED = (
 _TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "text-classification": (
         "A private classifier of texts",
-        "a text",
+        "text",
         ("minilm", "st"),
     ),
     "image-classification": (
         "A private classifier of images",
-        "an image",
+        "image",
         ("pixels", "timm", *PRESETS),
     ),
     "tabular-classification": (
         "A private classifier of embeddings",
-        "an embedding",
+        "embedding",
         (),
     ),
 }
@@ -118,7 +118,7 @@ def content(
             "by": by,
             "purpose": purpose,
             "estimator": description["estimator"],
-            "item": item.split()[-1],
+            "item": item,
             "network": "lattice" not in description,
             "labels": description["parameters"].get("max_labels"),
             "does": _does(description, item),
@@ -165,6 +165,7 @@ def content(
                 }
                 for release, times in words.in_a_row(guarantee.releases)
             ],
+            "statement": guarantee.to_dict(),
             "details": [
                 {"name": name, "heading": heading, "items": list(items)}
                 for name, heading, items in words.details(guarantee)
@@ -180,6 +181,7 @@ def content(
 
 def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in a few sentences what the model does, and how."""
+    one = {"text": "a text", "image": "an image", "embedding": "an embedding"}[item]
     # A method that came with its own module has no label, and is called by its class.
     entry = BY_NAME.get(description["estimator"])
     method = (
@@ -199,8 +201,8 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     else:
         width = description["lattice"]["n_features"]
         learned = "how they map to classes was learned from private records"
-        how = f"A frozen public encoder ({encoder}) turns {item} into {width} numbers; {learned}. Method: {method}."
-        if item == "an embedding":
+        how = f"A frozen public encoder ({encoder}) turns {one} into {width} numbers; {learned}. Method: {method}."
+        if item == "embedding":
             how = f"Embeddings have {width} numbers, by a public encoder ({encoder}). Method: {method}."
     n_classes = len(description["classes"])
     most = description["parameters"].get("max_labels")
@@ -209,7 +211,7 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         if most is None
         else f"any of {n_classes:,} labels, several or none"
     )
-    return f"It assigns {item} {what}. {how}"
+    return f"It assigns {one} {what}. {how}"
 
 
 def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[str]]:

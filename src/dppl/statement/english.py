@@ -17,7 +17,7 @@ from dppl.kernel.privacy.terms import (
     Statistic,
     Unit,
 )
-from dppl.reasons import NoLabel, SkipReason
+from dppl.reasons import NoLabel, NoSum, SkipReason
 
 _ADDED = "two data sets are neighbours when one record is"
 _PERSON = (
@@ -329,6 +329,12 @@ NO_LABELS: Mapping[Code, str] = {
     NoLabel.UNUSABLE: "It cannot be used.",
 }
 
+NO_SUMS: Mapping[Code, str] = {
+    NoSum.OTHER_NOTIONS: "their costs do not add",
+    NoSum.MODEL_OF_PERSONS: "the model protects persons, and this evaluation records",
+    NoSum.MODEL_OF_RECORDS: "the model protects records, and this evaluation persons",
+}
+
 TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
     Statistic: STATISTICS,
     Mechanism: MECHANISMS,
@@ -340,4 +346,161 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
     Caveat: CAVEATS,
     SkipReason: SKIP_REASONS,
     NoLabel: NO_LABELS,
+    NoSum: NO_SUMS,
+}
+
+DECIMAL = "."
+SEPARATOR = "; "
+
+# The page for a data protection officer. Each other language has a file of its own with
+# the same names.
+PAGE: Mapping[str, str] = {
+    "title": "Data protection summary of {file}",
+    "for": (
+        "For the data protection officer. It is made from the statement in the model file and is no legal advice."
+    ),
+    "for_by": (
+        "For the data protection officer, by {by}. It is made from the statement in the model file and is no legal "
+        "advice."
+    ),
+    "purpose": "Purpose",
+    "no_purpose": "To be filled in by the controller: {blank}",
+    "text": "a text",
+    "image": "an image",
+    "embedding": "a vector that stands for a record",
+    "gives_class": "The model gives {item} one of {n_classes} classes.",
+    "gives_labels": (
+        "The model gives {item} any of {n_classes} labels; where labels of a record are counted, at most {max_labels} "
+        "are."
+    ),
+    "method_encoder": (
+        "Method: {method}, on vectors by a public encoder that no private record has changed."
+    ),
+    "method_network": "Method: {method}, which trains some weights of a public network.",
+    "protection": "Whom it protects",
+    "protects_record": (
+        "Each record. A person with several records is protected less, the more they have."
+    ),
+    "protects_person": "Each person, with all of their records.",
+    "protects_person_in_tasks": "Each person, with at most one record in each task.",
+    "record_replaced": (
+        "What a record says is protected. The number of records is treated as public."
+    ),
+    "record_added": (
+        "Protected is whether the record was in the data at all, and with it everything that the record says."
+    ),
+    "person_added": (
+        "Protected is whether the person was in the data at all, and with it everything that their records say."
+    ),
+    "tasks": "The guarantee is for the models after each of {n} tasks together.",
+    "guarantee": "What is guaranteed",
+    "nothing_released": (
+        "Nothing was released from private records: the model is a function of public inputs alone."
+    ),
+    "seeded": (
+        "Not for release: the noise came from a seed, so whoever guesses the seed can remove it."
+    ),
+    "research": (
+        "For research alone: the noise that was drawn is not exactly the noise that was accounted."
+    ),
+    "guess_record_replaced": (
+        "Someone who holds the model, and may know all other records, guesses which of two possible records was in the "
+        "training data."
+    ),
+    "guess_record": (
+        "Someone who holds the model, and may know all other records, guesses whether a record was in the training "
+        "data."
+    ),
+    "guess_person": (
+        "Someone who holds the model, and may know all other records, guesses whether a person was in the training "
+        "data."
+    ),
+    "guess_bound": (
+        "With both equally likely beforehand, the guess is right in at most {best} of cases; a coin is right in 50 %."
+    ),
+    "test_bound": (
+        "A test that wrongly suspects {rate} of the others finds at most {found} of the members."
+    ),
+    "epsilon": "This is differential privacy with epsilon = {epsilon} at delta = {delta}.",
+    "epsilon_mu": (
+        "This is differential privacy with epsilon = {epsilon} at delta = {delta} (mu = {mu})."
+    ),
+    "holds_unless_guessed": "It holds only against those who cannot guess the seed.",
+    "holds_always": (
+        "It holds against every attack, known today or not, however often the model is used."
+    ),
+    "access": "Who could see what",
+    "training": (
+        "**In training**, the program and whoever runs it read the records, on the owner's machine or cluster. It sends "
+        "them nowhere else."
+    ),
+    "training_of_parties": (
+        "**In training**, the program of each institution read its own records, on its own machine, and sent answers "
+        "with noise to a coordinator. Institutions: {parties}. Each added its own noise to each answer; the figures "
+        "hold at each of them, for its own records, towards everybody, the coordinator and the other institutions "
+        "included."
+    ),
+    "left": "{name}, without its answers from ask {ask} on",
+    "file": (
+        "**In the model file** are results with noise, and public values. Treated as public: {public_inputs}."
+    ),
+    "file_without_releases": (
+        "**In the model file** are public values. Treated as public: {public_inputs}."
+    ),
+    "service": (
+        "**Over the service**, an answer is computed from the model file, so it tells no more of the training records "
+        "than the file. What is sent for prediction is not protected by the guarantee. dppl serve writes none of it to "
+        "disk, nor to its log."
+    ),
+    "retention": "What to keep, and for how long",
+    "keep_report": (
+        "**{file}.private.jsonl** lists the records that could not be used. It is personal data, for the owner alone: "
+        "read it once, and delete it."
+    ),
+    "keep_work": (
+        "**{file}.work** and tables of vectors are as private as the records. Training removes its folder when the "
+        "model is saved; after an interruption that was given up, delete it. The state file of a stream with correlated "
+        "noise is private, too."
+    ),
+    "keep_ledger": (
+        "**The ledger** holds costs and public values, no records. Keep it as long as the data or a model of them "
+        "exists."
+    ),
+    "account": "{dataset}: {spent} of {budget} is spent.",
+    "charged": "Charged as: {charges}.",
+    "charge": "{dataset}, release {number}",
+    "charge_of_party": "{party}: {dataset}, release {number}",
+    "not_charged": "The file names no charge: ask what else was released from these records.",
+    "erase_record": (
+        "**A record that is to be erased** cannot be taken out of a released model. The guarantee bounds what the model "
+        "tells of it; later models are trained without it."
+    ),
+    "erase_person": (
+        "**A person who is to be erased** cannot be taken out of a released model. The guarantee bounds what the model "
+        "tells of them; later models are trained without them."
+    ),
+    "risk": "What risk remains",
+    "other_releases": "Other releases from the same records add to the figures above.",
+    "measured_exactly": (
+        "Exact accuracies were measured; if the records were private, do not publish them."
+    ),
+    "measured_privately": (
+        "How good the model is was measured with a separate guarantee, for the records that were tested."
+    ),
+    "assumed": "Assumed, and to be ensured by the controller: {assumptions}.",
+    "not_covered": "Not covered: {not_covered}.",
+    "law": "Terms of the GDPR",
+    "gdpr": (
+        "Training processes personal data (Art. 4) and needs a legal basis (Art. 6; for health data also Art. 9). "
+        "Whether the model is anonymous (Recital 26) is for the controller to judge; EDPB Opinion 28/2024 asks how "
+        "likely a model tells something about a person, and the figures above bound that for what they cover. The noise "
+        "is a measure of data protection by design (Art. 25) and of security (Art. 32); it belongs in the records of "
+        "processing (Art. 30) and the impact assessment (Art. 35). The files above fall under storage limitation "
+        "(Art. 5(1)(e)), and requests for erasure under Art. 17."
+    ),
+    "checks": "How to check it",
+    "check": (
+        "SHA-256 of the file: {sha256}. The command dppl verify computes the figures again from the file, and dppl show "
+        "prints the whole statement."
+    ),
 }

@@ -3,14 +3,21 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from dppl._utils import validate
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.guarantee import Guarantee
+from dppl.kernel.privacy.terms import Term
+from dppl.statement import english, french, german, words
 
+# Files of texts, by the tags of their languages.
+LANGUAGES: dict[str, Any] = {"en": english, "de": german, "fr": french}
 _MARKS = re.compile(r"([\\`*_\[\]|~])")
 # Spaces at which no line of a page ends: between a number and its unit, and around what
 # it is equal to.
@@ -31,22 +38,47 @@ def rendered(template: str, **values: Any) -> str:
     )
 
 
-def summary(form: str, template: str | None, **values: Any) -> str:
-    """Fill the summary for a data protection officer, or a translation of its template, as ``html`` or ``md``."""
-    environment = _environment()
-    sentences = (
-        environment.get_template("dpo.jinja")
-        if template is None
-        else environment.from_string(template)
+def summary(form: str, language: str, **values: Any) -> str:
+    """Fill the summary for a data protection officer in a language, as ``html`` or ``md``."""
+    validate.one_of(LANGUAGES, language=language)
+    said = LANGUAGES[language]
+    guarantee = Guarantee.from_dict(values["guarantee"]["statement"])
+
+    def say(name: str, /, **of: Any) -> str:
+        return str(said.PAGE[name].format(**of))
+
+    def number(text: str) -> str:
+        return text.replace(".", said.DECIMAL)
+
+    def of_terms(terms: Iterable[Term[Any]]) -> str:
+        return str(said.SEPARATOR).join(words.text(one, said=said) for one in terms)
+
+    listed = {
+        "public_inputs": of_terms(guarantee.public_inputs),
+        "assumptions": of_terms(guarantee.assumptions),
+        "not_covered": of_terms(guarantee.not_covered),
+        "parties": ", ".join(
+            say("left", name=name, ask=guarantee.left[name])
+            if name in guarantee.left
+            else name
+            for name in guarantee.parties
+        ),
+        "charges": str(said.SEPARATOR).join(
+            say("charge" if one.party is None else "charge_of_party", **asdict(one))
+            for one in guarantee.charges
+        ),
+    }
+    page = _environment().get_template("dpo.jinja")
+    text = page.render(
+        form=f"dpo_form.{form}",
+        escaping=form == "html",
+        language=language,
+        say=say,
+        number=number,
+        listed=listed,
+        **values,
     )
-    # What the guarantee rests on and does not cover, by its name for programs.
-    listed = {one["name"]: one["items"] for one in values["guarantee"]["details"]}
-    return (
-        sentences.render(
-            form=f"dpo_form.{form}", escaping=form == "html", listed=listed, **values
-        ).strip()
-        + "\n"
-    )
+    return text.strip() + "\n"
 
 
 @cache

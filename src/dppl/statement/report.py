@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dppl._utils import validate
 from dppl.errors import InputError, ParameterError
 from dppl.evaluation import Evaluation
 from dppl.io import Source, open_source
@@ -74,32 +75,34 @@ class Report:
         """Return the content as JSON; ASCII, so that it survives every terminal and pipe."""
         return json.dumps(self._content, indent=2, allow_nan=False) + "\n"
 
-    def markdown(self, *, for_: str | os.PathLike[str] | None = None) -> str:
+    def markdown(self, *, for_: str | None = None, language: str = "en") -> str:
         """Return the report as Markdown, without charts and images.
 
         Parameters
         ----------
-        for_ : "dpo" or path, default=None
+        for_ : "dpo", default=None
             ``"dpo"`` returns one page for a data protection officer instead: purpose,
             whom the model protects, what is guaranteed, who could see what, what to
-            keep, and what risk remains. A path names a translation of its template
-            (templates/dpo.jinja).
+            keep, and what risk remains.
+        language : {"en", "de", "fr"}, default="en"
+            Of that page; all others are in English.
         """
-        return self._render("report.md") if for_ is None else self._summary("md", for_)
+        if for_ is None:
+            return self._render("report.md")
+        return self._summary("md", for_, language)
 
-    def html(self, *, for_: str | os.PathLike[str] | None = None) -> str:
+    def html(self, *, for_: str | None = None, language: str = "en") -> str:
         """Return one page of HTML with everything inside: no script, no network, light and dark, and for print.
 
         Parameters
         ----------
-        for_ : "dpo" or path, default=None
+        for_ : "dpo", default=None
             As in `markdown`; this page prints on one sheet of A4.
+        language : {"en", "de", "fr"}, default="en"
         """
-        return (
-            self._render("page.html", top=1)
-            if for_ is None
-            else self._summary("html", for_)
-        )
+        if for_ is None:
+            return self._render("page.html", top=1)
+        return self._summary("html", for_, language)
 
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
@@ -113,15 +116,11 @@ class Report:
 
         return rendered(template, **self._content, **values, view=view(self._content))
 
-    def _summary(self, form: str, for_: str | os.PathLike[str]) -> str:
+    def _summary(self, form: str, for_: str, language: str) -> str:
         from dppl.statement.rendering import summary
 
-        if for_ == "dpo":
-            return summary(form, None, **self._content)
-        if not os.path.isfile(for_):
-            what = f"must be 'dpo' or the file of a translated template; got {os.fspath(for_)!r}."
-            raise ParameterError(what, parameter="for_")
-        return summary(form, Path(for_).read_text(encoding="utf-8"), **self._content)
+        validate.one_of(("dpo",), for_=for_)
+        return summary(form, language, **self._content)
 
     def __repr__(self) -> str:
         return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"

@@ -20,7 +20,7 @@ from dppl.kernel.privacy.terms import Code, Mechanism, Term, Unit
 from dppl.statement import english
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
-NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
+NOTHING_RELEASED = english.PAGE["nothing_released"]
 _SEEDED = (
     "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses the seed can subtract it. Fit again without a "
     "seed before publishing."
@@ -137,18 +137,20 @@ def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(name, heading, items) for name, heading, items in details if items]
 
 
-def text(one: Term[Any] | Code, unit: Unit = Unit.RECORD) -> str:
-    """Return what a code says in English; `unit` decides whether records or persons are counted."""
+def text(
+    one: Term[Any] | Code, unit: Unit = Unit.RECORD, *, said: Any = english
+) -> str:
+    """Return what a code says; `unit` decides whether records or persons are counted, `said` is a file of texts."""
     if isinstance(one, Code):
-        return english.TEXTS[type(one)][one]
+        return str(said.TEXTS[type(one)][one])
     values: dict[str, Any] = {**_records(unit)}
     for name, value in one.values:
         if isinstance(value, Term):
-            value = text(value, unit)
+            value = text(value, unit, said=said)
         elif isinstance(value, float):
-            value = rounded_up(value, 3)
+            value = rounded_up(value, 3).replace(".", said.DECIMAL)
         values[name] = value
-    return english.TEXTS[type(one.code)][one.code].format(**values)
+    return str(said.TEXTS[type(one.code)][one.code].format(**values))
 
 
 def texts(terms: Iterable[Term[Any]]) -> tuple[str, ...]:
@@ -341,9 +343,7 @@ def in_words(budget: Mapping[str, float]) -> str:
     if not budget.get("mu"):  # another notion, or nothing spent
         return text
     epsilon = GaussianDP(**budget).to_approx(USUAL_DELTA).epsilon
-    return (
-        f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
-    )
+    return f"{text} (epsilon {rounded_up(epsilon, 4)}, delta {rounded_up(USUAL_DELTA)})"
 
 
 def figures(cost: Mapping[str, float]) -> list[str]:

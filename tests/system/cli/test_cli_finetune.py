@@ -380,7 +380,7 @@ def test_a_ledger_pays_once(photos, cli):
     run(cli, "ledger", "create", "ledger.db", "wards", "--mu", "1")
     said = run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "wards").stdout
     assert (
-        "to wards in ledger.db, release 1: budget mu 1 (epsilon 4.887 at delta 1e-6); spent mu 1 ("
+        "to wards in ledger.db, release 1: budget mu 1 (epsilon 4.887, delta 1e-6); spent mu 1 ("
         in said
     )
     (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()

@@ -260,8 +260,12 @@ def test_the_page_for_a_data_protection_officer(model, cli, error_line):
     page = model.with_name("dpo.html")
     assert cli("show", model, "--for", "dpo", "--out", page).exit_code == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    german = cli("show", model, "--for", "dpo", "--language", "de")
+    assert german.stdout.startswith("# Datenschutz-Kurzbericht zu model.safetensors\n")
     for wrong in (
         ["--for", "dpo", "--json"],
+        ["--for", "dpo", "--language", "it"],
+        ["--language", "de"],
         ["--purpose", "x"],
         ["--for", "nobody"],
         ["--for", "dpo", "--out", "x.json"],

@@ -12,7 +12,7 @@ import pytest
 from dppl.errors import InputError, ParameterError
 from dppl.io import open_source
 from dppl.io.records.record import BadRecord
-from dppl.io.tables.shards import NOTICE
+from dppl.io.tables.shards import HEADER
 from dppl.training import embed
 
 from .conftest import TinyImages, TinyTexts, image_bytes
@@ -144,7 +144,7 @@ def report(tmp_path):
 def test_a_report_of_a_table_that_is_gone_is_replaced_by_a_new_file(
     rest, lines, run, texts, report
 ):
-    notice = json.dumps({"notice": NOTICE}).encode() + b"\n"
+    notice = json.dumps(HEADER).encode() + b"\n"
     report.write_bytes(
         {"whole": notice + FOREIGN, "torn": notice[:20], "empty": b""}[rest]
     )
@@ -164,7 +164,7 @@ def put_foreign(report):
 
 def put_link(report):
     target = report.with_name("elsewhere")
-    target.write_bytes(json.dumps({"notice": NOTICE}).encode() + b"\n" + FOREIGN)
+    target.write_bytes(json.dumps(HEADER).encode() + b"\n" + FOREIGN)
     report.symlink_to(target)
     return target
 

@@ -13,7 +13,7 @@ import dppl
 from dppl.errors import InputError, ParameterError
 from dppl.io import convert_table, open_source, read_table
 from dppl.io.tables import writing
-from dppl.io.tables.shards import NOTICE
+from dppl.io.tables.shards import HEADER
 from dppl.io.tables.writing import to_storage
 from dppl.kernel.lattice import Lattice
 from dppl.training import embed
@@ -221,8 +221,8 @@ def test_an_empty_source_gives_a_table_without_rows(tmp_path, run, texts):
 
 def test_the_report_says_whose_it_is_and_only_they_can_read_it(lines, run, texts):
     found = run(lines, texts)
-    assert found.notice == {"notice": NOTICE}
-    assert "For the owner of the records only" in NOTICE
+    assert found.notice == HEADER
+    assert "For the owner of the records only" in HEADER["notice"]
     if sys.platform != "win32":
         assert found.done.report.stat().st_mode & 0o077 == 0
 

@@ -1,7 +1,7 @@
-"""One page for a data protection officer: another rendering of the statement, whose sentences are in one template."""
+"""One page for a data protection officer, in several languages: another rendering of the statement."""
 
+import re
 import subprocess
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, SoftmaxProtot
 from dppl.continual import ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.statement import Report, make_report
+from dppl.statement import Report, german, make_report
 from dppl.statement.words import text
 from unit.statement.contents import NAMES, everything, fitted
 
@@ -20,7 +20,6 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))
 Y = np.array(list("abc"))[RNG.integers(0, 3, 40)]
 BUDGET = ApproxDP(1.0, 1e-6)
-TEMPLATE = files("dppl.statement") / "templates" / "dpo.jinja"
 
 
 def stream():
@@ -150,20 +149,47 @@ def test_the_account_is_on_the_page(tmp_path):
     assert "wards: epsilon 1" in page
 
 
-def test_a_translation_is_a_copy_of_the_template(tmp_path):
-    translated = (
-        TEMPLATE.read_text(encoding="utf-8")
-        .replace('"Purpose"', '"Zweck"')
-        .replace('form.page("en"', 'form.page("de"')
-    )
-    (tmp_path / "dsb.jinja").write_text(translated, encoding="utf-8")
-    page = fitted(["a", "b"]).report().html(for_=tmp_path / "dsb.jinja")
-    assert "<h2>Zweck</h2>" in page
-    assert '<html lang="de">' in page
-    with pytest.raises(
-        ParameterError, match="must be 'dpo' or the file of a translated template"
-    ):
-        fitted(["a", "b"]).report().html(for_="nobody")
+LANGUAGES = ("en", "de", "fr")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
+
+
+def pages(report):
+    return {one: report.markdown(for_="dpo", language=one) for one in LANGUAGES}
+
+
+def numbers(page):
+    """Return the numbers of a page in any order, as they are written in English."""
+    return sorted(one.replace(",", ".") for one in NUMBER.findall(page))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_numbers_of_all_languages_agree(name, monkeypatch):
+    report = KINDS[name][0]().report()
+    said = pages(report)
+    assert len({*said.values()}) == len(LANGUAGES)
+    assert numbers(said["en"]) == numbers(said["de"]) == numbers(said["fr"])
+    # The control: a language that knows another coin.
+    other = {one: text.replace("50 %", "40 %") for one, text in german.PAGE.items()}
+    other["check"] = "{sha256} 1"
+    monkeypatch.setattr(german, "PAGE", other)
+    assert numbers(pages(report)["de"]) != numbers(said["en"])
+
+
+def test_decimals_are_written_as_the_language_does():
+    said = pages(SoftmaxPrototypes(BUDGET, list("abc")).fit(X, Y).report())
+    assert "mu = 0.2368" in plain(said["en"])
+    assert "ε = 1 bei δ = 1e-6 (μ = 0,2368)" in plain(said["de"])
+    assert "ε = 1 pour δ = 1e-6 (μ = 0,2368)" in plain(said["fr"])
+
+
+def test_a_page_names_its_language_and_there_are_no_others():
+    report = fitted(["a", "b"]).report()
+    assert '<html lang="de">' in report.html(for_="dpo", language="de")
+    assert "<h2>Finalité</h2>" in report.html(for_="dpo", language="fr")
+    with pytest.raises(ParameterError, match=r"^language must be one of"):
+        report.html(for_="dpo", language="it")
+    with pytest.raises(ParameterError, match=r"^for_ must be one of 'dpo'"):
+        report.html(for_="nobody")
 
 
 @pytest.mark.slow

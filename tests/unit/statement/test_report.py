@@ -544,7 +544,7 @@ def test_what_a_report_says_of_itself_and_of_defaults():
     assert repr(report).startswith("<Report: A private classifier of embeddings; ")
     assert "None" not in report.markdown()
     for wrong in ([], None, {"format": 0}):
-        with pytest.raises(InputError, match="a report is a dict of format 2"):
+        with pytest.raises(InputError, match="a report is a dict of format 3"):
             Report(wrong)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dppl._utils import validate
 from dppl._utils.metadata import LATTICE
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 from dppl.io.records.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.records.labels import X_NAMES
 from dppl.io.records.lines import CsvTexts, Form, JsonTexts, TextLines, suffix_of
@@ -123,24 +123,28 @@ def open_source(
     # Images that a CSV file lists are read as its rows are.
     lines = "csv" if real == "images" and labels is not None else real
     for parameter, value, rule, fits in (
-        ("labels", labels, "goes with images", real == "images"),
+        ("labels", labels, ("goes with images",), real == "images"),
         (
             "columns",
             columns,
-            "go with files that have columns, such as the CSV file of labels='FILE' for images",
+            (
+                "go with files that have columns, such as the CSV file of ",
+                Argument("labels", "FILE"),
+                " for images",
+            ),
             lines in _WITH_COLUMNS,
         ),
         (
             "encoding",
             encoding,
-            "goes with files of lines",
+            ("goes with files of lines",),
             lines in _LINES,
         ),
-        ("sheet", sheet, "goes with workbooks", real == "excel"),
+        ("sheet", sheet, ("goes with workbooks",), real == "excel"),
     ):
         if value not in (None, Columns()) and not fits:
             raise ParameterError(
-                f"{rule}; {source} is read as {real}.", parameter=parameter
+                *rule, f"; {source} is read as {real}.", parameter=parameter
             )
     label_file = None if labels is None else Path(labels)
     named = columns or Columns()

@@ -41,8 +41,9 @@ NOTICE = (
     "publish it, and do not pass it on with the table or a model. Whether a record is skipped depends on that record "
     "alone."
 )
-# By which a report is known, also one of another version.
-_MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
+# The first line of a report, and by which it is known, also one of another version.
+HEADER = {"file": "dppl.skipped", "notice": NOTICE}
+_MARK = b'{"file": "dppl.skipped"'
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 _VERSION = 5
 
@@ -208,7 +209,7 @@ class ShardedTable:
                     os.truncate(self.report, self.done[-1].report)
                 else:
                     self.report.unlink(missing_ok=True)
-                    self._add_to_report({"notice": NOTICE})
+                    self._add_to_report(HEADER)
                 for part in folder.glob(
                     ".*.part"
                 ):  # what a killed process left half-way

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from dppl._utils import validate
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import Argument, BudgetError, ParameterError
 
 # Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum
 # lies near sqrt(log(1/delta)/rho).
@@ -124,7 +124,9 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     high = math.log(epsilon + 1)
     if excess(low) > 0:
         raise BudgetError(
-            f"no search fits into epsilon={epsilon!r} at delta={delta!r}; lower mean_runs={mean_runs}."
+            f"no search fits into epsilon={epsilon!r} at delta={delta!r}; lower ",
+            Argument("mean_runs", mean_runs),
+            ".",
         )
     from scipy.optimize import bisect  # here, because loading a model needs none of it
 

@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dppl._utils import validate
-from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import Argument, BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.rounding import below, root_below
 
@@ -307,8 +307,9 @@ def refuse_slip(budget: Budget, *, allowed: bool = False) -> None:
     ):
         if not holds:
             raise ParameterError(
-                f"must be {rule}, for more protects hardly anybody; got {given[name]:g}. If it is meant, set "
-                "allow_weak=True.",
+                f"must be {rule}, for more protects hardly anybody; got {given[name]:g}. If it is meant, set ",
+                Argument("allow_weak", True),
+                ".",
                 parameter=name,
             )
 

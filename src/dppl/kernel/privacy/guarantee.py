@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from dppl._utils import validate
 from dppl._version import __version__
-from dppl.errors import BudgetError
+from dppl.errors import Argument, BudgetError
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import USUAL_DELTA, ApproxDP, Budget
 from dppl.kernel.privacy.composition import (
@@ -166,7 +166,9 @@ class Guarantee:
         if any("delta" in release.cost for release in self.releases):
             # Such costs have no exact sum.
             raise BudgetError(
-                "accounted in (epsilon, delta) alone: a ledger cannot charge it; use sampling_rate=1."
+                "accounted in (epsilon, delta) alone: a ledger cannot charge it; use ",
+                Argument("sampling_rate", 1),
+                ".",
             )
         unit = self.unit.of_account
         return [

@@ -249,7 +249,7 @@ def test_how_an_account_adds_up_is_fixed(route, file):
 def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledger):
     with pytest.raises(
         ParameterError,
-        match=r"ledger.db, which has wards; got 'ward'; .* Try dataset='wards'\.$",
+        match=r"ledger.db, which has wards; got 'ward'; .* Try dataset='wards'$",
     ):
         Ledger(file, "ward")
     assert [account.dataset for account in accounts(file)] == ["wards"]
