@@ -11,7 +11,6 @@ from .moments import FeatureCovariance as FeatureCovariance
 from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
-from .shares import SharedNoise as SharedNoise
 from .stream_probe import FullDataContinual as FullDataContinual
 from .stream_probe import NaiveContinual as NaiveContinual
 from .voting import PrivateNeighbours as PrivateNeighbours
