@@ -24,7 +24,7 @@ BUDGET = {
     "federation": 12250,
     "finetune": 17700,
     "io": 28300,
-    "kernel": 61150,
+    "kernel": 61350,
     "lab": 38700,
     "planning": 3550,
     "prototypes": 8600,
