@@ -142,6 +142,5 @@ def test_every_file_of_the_kernel_is_named_for_some_model():
 
 def test_the_default_rests_on_little():
     (kind,) = FIRST_CHARGED[:1]
-    files = kind.fit(*kind.records()).guarantee_.trusted_code().files
-    release = [one for one in files if not one.when and one.decides == "releases"]
-    assert sum(one.tokens for one in release) <= 17_000
+    code = kind.fit(*kind.records()).guarantee_.trusted_code()
+    assert code.tokens_of_releases <= 17_000

@@ -104,11 +104,9 @@ def test_the_table_by_method_has_the_tokens_of_their_code():
         told |= dict.fromkeys(re.findall(r"\w+", names), (int(release), int(cost)))
     found = {}
     for kind in FIRST:
-        files = kind.make().plan(kind.dim).guarantee.trusted_code().files
-        found[kind.entry.name] = [
-            sum(one.tokens for one in files if one.decides == what and not one.when)
-            for what in ("releases", "cost")
-        ]
+        code = kind.make().plan(kind.dim).guarantee.trusted_code()
+        release = code.tokens_of_releases
+        found[kind.entry.name] = [release, code.tokens - release]
     assert told.keys() == found.keys()
     for name, tokens in found.items():
         assert told[name] == pytest.approx(tokens, rel=0.05), name

@@ -299,7 +299,10 @@ def _print_trusted(code: Any, *, as_json: bool) -> None:
     ]
     screen = console()
     screen.print(table_of(("file", "lines", "tokens", "sha256"), rows))
-    screen.print(f"In every such fit: {code.lines} lines, {code.tokens} tokens.")
+    screen.print(
+        f"In every such fit: {code.lines} lines, {code.tokens} tokens, of which {code.tokens_of_releases} decide what "
+        "leaves the records."
+    )
     for text in code.stated:
         screen.print(printable(f"Proved by the author of its query: {text}."))
     if code.made_by != code.version:

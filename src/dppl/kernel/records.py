@@ -130,11 +130,11 @@ class HeldRecords:
         blocks: Iterable[Any]
         if lattice is None:
             blocks = iter_blocks(self.rows, BLOCK_ROWS)
-        elif query.keeps_rows:
+        elif query.keeps_rows or self._whole is not None:
             blocks = self.kept_blocks(lattice)
         else:
             blocks = lattice.blocks(self.rows)
-        if query.whole_persons and self.persons is not None:
+        if self.persons is not None:  # a query that does not share among them fails
             at["persons"] = self.persons
         if query.reads_label_sets:
             at["label_sets"] = self.label_sets

@@ -151,9 +151,16 @@ class TrustedCode:
         """Tokens on these lines."""
         return sum(one.tokens for one in self.files if not one.when)
 
+    @property
+    def tokens_of_releases(self) -> int:
+        """Those that decide what leaves the records; the rest states what that costs."""
+        files = [one for one in self.files if one.decides == "releases"]
+        return sum(one.tokens for one in files if not one.when)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready."""
-        return {**asdict(self), "lines": self.lines, "tokens": self.tokens}
+        totals = ("lines", "tokens", "tokens_of_releases")
+        return {**asdict(self), **{name: getattr(self, name) for name in totals}}
 
 
 def trusted_code(guarantee: Guarantee) -> TrustedCode:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,23 @@ def test_machines_get_the_description(model, cli):
         "file_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
     }
     assert json.loads(result.stdout) == {**describe(model), **computed}
+
+
+def test_trust_lists_the_files_with_their_hashes(model, cli, error_line):
+    code = json.loads(cli("show", model, "--trust", "--json").stdout)
+    root = Path(dppl.__file__).parent
+    for one in code["files"]:
+        content = (root / one["path"]).read_bytes()
+        assert one["sha256"] == hashlib.sha256(content).hexdigest()
+    listed = [one["path"] for one in code["files"] if not one["when"]]
+    assert "kernel/queries/sums.py" in listed
+    assert "kernel/queries/softmax.py" not in listed
+    shown = cli("show", model, "--trust").stdout
+    assert all(path in shown for path in listed)
+    refused = cli("show", model, "--trust", "--for", "hub")
+    assert (
+        error_line(refused) == "--trust is a list by itself; leave --out and --for out."
+    )
 
 
 def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):

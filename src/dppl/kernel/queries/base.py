@@ -121,8 +121,8 @@ class Query(ABC):
         codes : ndarray of shape (n_records,)
             Class of each record; -1 for those that do not count.
         *args, **at
-            What `checked` returned, by name. With ids, queries of `whole_persons` get
-            the `persons`, and those of several labels the `label_sets`.
+            What `checked` returned, by name. Where persons enter with all of their
+            records, also the `persons`, and of several labels the `label_sets`.
         """
         raise NotImplementedError
 
