@@ -1154,7 +1154,7 @@ def test_a_reader_that_goes_away_leaves_nothing_undone(mails, cli, monkeypatch):
     def gone(*_, **__):
         raise BrokenPipeError
 
-    monkeypatch.setattr("dppl.cli.train.print_model", gone)
+    monkeypatch.setattr("dppl.cli._training.print_model", gone)
     before = names_in(mails)
     assert cli(*TRAIN, *EXACT).exit_code == 141
     assert set(names_in(mails)) - set(before) == {
