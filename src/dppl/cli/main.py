@@ -24,7 +24,7 @@ from dppl.cli._output import printable
 from dppl.cli._request import SETTINGS, Commands
 from dppl.errors import Argument, DpplError, ErrorKind
 
-_UNUSABLE = 4  # the exit code of all other kinds of errors
+_UNUSABLE = 4  # the exit code of all other errors
 _CODES = {
     ErrorKind.PARAMETER: 2,
     ErrorKind.BUDGET: 3,
@@ -107,11 +107,12 @@ def _report(error: Exception) -> tuple[int, str]:
             text = _OTHER_TYPE.sub(r"\1 must be \2", text).rstrip(".")
             text += f"{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
         return 2, text
-    message = _message(error, getattr(error, "typed", {}))
     if isinstance(error, DpplError):
-        return _CODES.get(error.kind, _UNUSABLE), message
+        code = _CODES.get(error.kind, _UNUSABLE)
+        return code, _message(error, getattr(error, "typed", {}))
     if isinstance(error, OSError | MemoryError):
-        return 2 if isinstance(error, FileExistsError) else _UNUSABLE, message
+        code = 2 if isinstance(error, FileExistsError) else _UNUSABLE
+        return code, _message(error, {})
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
     return 1, (
