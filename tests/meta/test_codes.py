@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import re
 import string
 import warnings
@@ -11,12 +12,16 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from dppl import GaussianDP, Ledger, reasons, verify
+from dppl import GaussianDP, Ledger, errors, io, reasons, verify
+from dppl.cli import main
+from dppl.io.skip_report import report_on_source
+from dppl.io.tables import shards
 from dppl.kernel.privacy import terms
 from dppl.kernel.privacy.terms import Caveat, Code, Neighbours, Norm, Term, Unit
 from dppl.methods import fit_plan
 from dppl.statement import english, words
 from dppl.statement.rendering import LANGUAGES
+from dppl.training import pipeline
 from laws.recipes import BY_NAME
 from laws.streams import learn, stream
 from meta.test_layers import MODULES, SOURCE
@@ -26,6 +31,7 @@ KINDS = [
     for kind in (*vars(terms).values(), *vars(reasons).values())
     if isinstance(kind, type) and issubclass(kind, Code) and kind is not Code
 ]
+SAYS = english.SKIP_REASONS[reasons.SkipReason.EMPTY]
 # What holds terms or codes, as an attribute and as a name in JSON.
 PARTIES = {
     *("statistic", "mechanism", "norm", "unit", "neighbours"),
@@ -165,6 +171,7 @@ def readings_of(source):
     def reads(node):
         return holds(node) or (isinstance(node, ast.Name) and node.id in bound)
 
+    yield from readings_of_errors(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -176,6 +183,74 @@ def readings_of(source):
                 yield node.lineno
             if isinstance(of, ast.Name) and of.id == "re":
                 yield from (node.lineno for one in node.args if reads(one))
+
+
+OWN_ERRORS = {
+    *errors.__all__,
+    *("BadRecord", "TooManyPixels", "OtherOptions", "SourceChanged", "Refusal"),
+}
+
+
+def readings_of_errors(tree):
+    """Yield the lines at which code that caught an error of dppl looks into its message."""
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or handler.type is None:
+            continue
+        caught = {one.id for one in ast.walk(handler.type) if isinstance(one, ast.Name)}
+        if handler.name is None or not caught & OWN_ERRORS:
+            continue
+
+        def tells(node, name=handler.name):
+            """Whether it is the message: ``str(error)``, or an attribute that holds it."""
+            if isinstance(node, ast.Subscript):
+                node = node.value
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str":
+                return [getattr(one, "id", "") for one in node.args] == [name]
+            is_text = isinstance(node, ast.Attribute) and node.attr in (
+                "args",
+                "message",
+            )
+            return is_text and getattr(node.value, "id", "") == name
+
+        for node in ast.walk(handler):
+            sides = (
+                [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            )
+            if any(map(tells, sides)):
+                yield node.lineno
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = node.func
+                if of.attr in OF_TEXT and tells(of.value):
+                    yield node.lineno
+                if getattr(of.value, "id", "") == "re" and any(map(tells, node.args)):
+                    yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "str(error) == 'it is empty'",
+        "str(folder) in str(error)",
+        "str(error).startswith('unusable')",
+        "error.args[0].replace(str(path), 'standard input')",
+        "re.sub('unusable', '--unusable', str(error))",
+    ],
+)
+@pytest.mark.parametrize("kind", ["BadRecord", "(InputError, ParameterError)"])
+def test_a_look_into_a_message_is_found(look, kind):
+    """The negative control."""
+    line = f"try:\n  work()\nexcept {kind} as error:\n  {{}}"
+    assert [*readings_of(line.format(look))]
+    assert not [*readings_of(line.format("raise Refusal(str(error)) from None"))]
+    assert not [*readings_of(line.format("error.parameter == 'unusable'"))]
+
+
+def test_the_page_of_the_service_compares_codes():
+    """Its script knows the reasons of answers, and not what they say."""
+    page = (SOURCE / "serve/page.html").read_text(encoding="utf-8")
+    assert re.findall(r"\.(?:reason|message)\s*(?:[=!]==|\.\w+\()", page) == []
+    once = 'one.reason === "not sure"'  # the control: what it once did
+    assert re.findall(r"\.(?:reason|message)\s*(?:[=!]==|\.\w+\()", once)
 
 
 def test_no_code_looks_into_a_text():
@@ -287,6 +362,7 @@ def results(folder):
         found[f"{number}, file"] = sha256(model.to_bytes()).hexdigest()
         found[f"{number}, file holds"] = verify(model).holds
     found["spent"] = [account.spent() for account in ledger.values()]
+    assert all(value for name, value in found.items() if "file holds" in name)
     found["left"] = [account.left() for account in ledger.values()]
     found["charges"] = [
         [one["mechanism"] for one in account.releases()] for account in ledger.values()
@@ -303,21 +379,24 @@ def upside_down():
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(english, "TEXTS", turned)
+        told = errors.DpplError.told
+        patch.setattr(
+            errors.DpplError, "told", lambda *given: told(*given).swapcase()[::-1]
+        )
         yield
 
 
-def differ(folder):
+def differ(folder, results):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         as_it_is = results(folder / "upright")
         with upside_down():
             turned = results(folder / "turned")
-    assert all(value for name, value in as_it_is.items() if "file holds" in name)
     return [name for name in as_it_is if as_it_is[name] != turned[name]]
 
 
 def test_other_words_change_no_tensor_statement_verdict_or_cost(tmp_path):
-    assert differ(tmp_path) == []
+    assert differ(tmp_path, results) == []
     unit = Unit.PERSON
     with upside_down():
         assert words.text(unit) == "nosrep"  # the control: the words did change
@@ -339,7 +418,86 @@ def test_code_that_reads_a_sentence_is_caught(tmp_path, monkeypatch):
         return replace(found, not_covered=(*found.not_covered, *back))
 
     monkeypatch.setattr(fit_plan, "of_persons", by_text)
-    assert {name.partition(", ")[2] for name in differ(tmp_path)} == {
+    assert {name.partition(", ")[2] for name in differ(tmp_path, results)} == {
         "statement",
         "file",
     }
+
+
+# What is skipped, how a run ends and what it leaves does not depend on what is said
+
+
+def train(folder, *options):
+    """Train by the command line, and return its exit code and the files that it leaves."""
+    command = ["train", str(folder / "photos"), "--encoder", "pixels"]
+    command += ["--classes", str(folder / "classes.txt"), "--options", "random_state=0"]
+    out = folder / "m.safetensors"
+    with pytest.raises(SystemExit) as stop:
+        main.app([*command, "--out", str(out), "--force", *options])
+    return stop.value.code, sorted(one.name for one in folder.iterdir())
+
+
+def decisions(folder):
+    """Read, embed and train on records of which some cannot be used; return all that is no text for people."""
+    image = pytest.importorskip("PIL.Image")
+    folder.mkdir(parents=True)
+    (folder / "notes.csv").write_text('text,label\n,cat\nabc,dog\n"x"y,cat\nklm,yak\n')
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(4):
+            place = folder / "photos" / name / f"{number}.png"
+            image.new("RGB", (4, 4), (60 * number, 20, 90)).save(place)
+    (folder / "photos" / "cat" / "empty.png").write_bytes(b"")
+    (folder / "photos" / "dog" / "damaged.png").write_bytes(b"no image")
+    source = io.open_source(folder / "notes.csv")
+    found = {"check": report_on_source(source, np.array(["cat", "dog"]))}
+    budget = "--epsilon", "1", "--delta", "1e-6"
+    found["train"] = train(folder, *budget)
+    report = (folder / "m.safetensors.private.jsonl").read_text().splitlines()
+    found["skipped"] = [json.loads(line) for line in report[1:]]
+    found["strict"] = train(folder, *budget, "--unusable", "stop")
+    found["weak"] = train(folder, "--epsilon", "50", "--delta", "1e-6")
+    found["pure"] = train(folder, "--epsilon", "1")
+    (folder / "classes.txt").write_text("cat\n")
+    found["unknown label"] = train(folder, *budget)
+    return found
+
+
+def test_other_words_change_no_skip_and_no_end_of_a_run(tmp_path):
+    assert differ(tmp_path, decisions) == []
+    found = decisions(tmp_path / "control")
+    assert [found[one][0] for one in ("train", "strict", "weak", "pure")] == [
+        0,
+        4,
+        2,
+        2,
+    ]
+    assert {one["reason"]["code"] for one in found["check"]["unusable"]} == {
+        "empty",
+        "misplaced_quote",
+    }
+    assert {
+        one["reason"]["code"]: one["n"] for one in found["skipped"][-1]["skipped"]
+    } == {"empty": 1, "unknown_format": 1}
+
+
+def test_code_that_reads_a_reason_or_a_message_is_caught(tmp_path, monkeypatch):
+    """Planted violations: reasons are left out by what they say, and an exit code is found in a message."""
+    counts, report = shards.counts_to_list, main._report
+
+    def by_text(skipped):
+        told = [one for one in counts(skipped) if one["reason"]["code"] != "empty"]
+        return told if SAYS in map(words.text, skipped) else counts(skipped)
+
+    monkeypatch.setattr(shards, "counts_to_list", by_text)
+    monkeypatch.setattr(pipeline, "counts_to_list", by_text)
+    assert differ(tmp_path / "reasons", decisions) == ["skipped"]
+    monkeypatch.undo()
+
+    def by_message(error):
+        code, line = report(error)
+        return (3 if str(error).startswith("epsilon must be") else code), line
+
+    monkeypatch.setattr(main, "_report", by_message)
+    assert differ(tmp_path / "messages", decisions) == ["weak"]

@@ -29,7 +29,7 @@ from dppl.cli._commands import COMMANDS, app_with
 from dppl.cli._output import echo, printable
 from dppl.errors import Argument, DpplError, ErrorKind
 
-_UNUSABLE = 4  # the exit code of all other kinds of errors
+_UNUSABLE = 4  # the exit code of all other errors
 _CODES = {
     ErrorKind.PARAMETER: 2,
     ErrorKind.BUDGET: 3,
@@ -110,11 +110,12 @@ def _report(error: Exception) -> tuple[int, str]:
     if isinstance(error, CycloptsError):
         typed = " ".join(["dppl", *(error.command_chain or ())])
         return 2, f"{_usage(error)} Try: {typed} --help"
-    message = _message(error, getattr(error, "typed", {}))
     if isinstance(error, DpplError):
-        return _CODES.get(error.kind, _UNUSABLE), message
+        code = _CODES.get(error.kind, _UNUSABLE)
+        return code, _message(error, getattr(error, "typed", {}))
     if isinstance(error, OSError | MemoryError):
-        return 2 if isinstance(error, FileExistsError) else _UNUSABLE, message
+        code = 2 if isinstance(error, FileExistsError) else _UNUSABLE
+        return code, _message(error, {})
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
     return 1, (

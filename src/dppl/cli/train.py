@@ -208,7 +208,7 @@ def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTabl
         try:
             return io.open_source(public)
         except InputError as error:  # options say how DATA is read, not this
-            raise InputError(f"{shown_as(public)}: ", *error.message) from None
+            raise InputError(f"{shown_as(public)}: {error}") from None
     table = io.read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (

@@ -190,6 +190,10 @@ def sensitivity(release: Release, unit: Unit) -> str:
 
 def noise(release: Release, unit: Unit) -> list[str]:
     """Return the parameters of the noise, lengths with their unit, such as "noise_std = 2.5 records"."""
+    return [f"{name} = {value}" for name, value in _parameters(release, unit)]
+
+
+def _parameters(release: Release, unit: Unit) -> list[tuple[str, str]]:
     # A file orders parameters by name; here share_2 comes before share_10.
     named = sorted(
         release.parameters.items(),
@@ -200,7 +204,7 @@ def noise(release: Release, unit: Unit) -> list[str]:
         for name, value in named
     ]
     return [
-        f"{name} = {_with_unit(release, number, unit) if name in _IN_UNITS else number}"
+        (name, _with_unit(release, number, unit) if name in _IN_UNITS else number)
         for name, number in shown
     ]
 
@@ -277,7 +281,9 @@ def _thousandths(rate: float) -> int:
 
 
 def _release(release: Release, times: int, unit: Unit) -> str:
-    parameters = ", ".join(one.replace(" = ", " ") for one in noise(release, unit))
+    parameters = ", ".join(
+        f"{name} {value}" for name, value in _parameters(release, unit)
+    )
     cost = ", ".join(
         f"{name} = {rounded_up(release.cost[name])}"
         for name in _COSTS

@@ -2,11 +2,13 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from jsonschema import Draft202012Validator
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import (
@@ -19,6 +21,11 @@ from dppl.io import (
 
 from .conftest import image_bytes
 
+SKIPPED = Draft202012Validator(
+    json.loads(
+        (Path(__file__).parents[3] / "docs" / "skipped.schema.json").read_text("utf-8")
+    )
+)
 LONG = "long" * 100  # no file system takes it
 
 
@@ -141,6 +148,10 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
         "row 8": "it is not a text: it holds NUL characters",
         "row 10": "its row opens a quote that never closes (lines lost after it: 1)",
     }
+    lines = [found.notice, *found.left_out, found.totals]
+    assert all(map(SKIPPED.is_valid, lines))
+    # The control: a reason in words.
+    assert not SKIPPED.is_valid({**found.left_out[0], "reason": "it is empty"})
     assert found.totals["embedded"] == 3
 
 

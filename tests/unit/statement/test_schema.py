@@ -40,12 +40,10 @@ from dppl.kernel.privacy.terms import (
 )
 from dppl.methods import LinearProbe
 from dppl.methods.model_file import describe
+from dppl.reasons import SkipReason
 
-SCHEMA = json.loads(
-    (Path(__file__).parents[3] / "docs" / "statement.schema.json").read_text(
-        encoding="utf-8"
-    )
-)
+DOCS = Path(__file__).parents[3] / "docs"
+SCHEMA = json.loads((DOCS / "statement.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 8))
@@ -172,6 +170,12 @@ def alternatives(name, kind):
 )
 def test_the_schema_has_all_codes_with_their_values(name, kind):
     assert SCHEMA["$defs"][name]["oneOf"] == [*alternatives(name, kind)]
+
+
+def test_the_schema_of_skip_reports_has_all_codes_with_their_values():
+    schema = json.loads((DOCS / "skipped.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    assert schema["$defs"]["reason"]["oneOf"] == [*alternatives("reason", SkipReason)]
 
 
 def test_the_schema_has_all_units_and_norms():

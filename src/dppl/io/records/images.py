@@ -94,7 +94,7 @@ class ImageFolder(Source):
                 here = _identity(entry.stat())
                 inside = _entries(entry)
             except OSError as error:
-                yield rejected(record, _reason(error))
+                yield rejected(record, Term(_reason(error)))
                 continue
             if here in above:
                 yield rejected(record, Term(SkipReason.LOOP_OF_LINKS))
@@ -173,10 +173,10 @@ def read_image(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadRecord(_reason(error).code) from None
+        raise BadRecord(_reason(error)) from None
     except ValueError:  # a path with a NUL character
         raise BadRecord(SkipReason.NO_PATH) from None
 
 
-def _reason(error: OSError) -> Term[SkipReason]:
-    return Term(_REASONS.get(error.errno or 0, SkipReason.CANNOT_BE_OPENED))
+def _reason(error: OSError) -> SkipReason:
+    return _REASONS.get(error.errno or 0, SkipReason.CANNOT_BE_OPENED)

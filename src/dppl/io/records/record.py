@@ -39,7 +39,7 @@ class BadRecord(Exception):
     """A record that is skipped, with the reason for its owner."""
 
     def __init__(self, code: SkipReason, **values: Any) -> None:
-        super().__init__(code.value)
+        super().__init__(code)
         self.reason = Term(code, **values)
 
 
