@@ -19,7 +19,7 @@ BUDGET = {
     "cli": 22550,
     "continual": 6950,
     "encoders": 14550,
-    "evaluation": 15250,
+    "evaluation": 16400,
     "export": 5050,
     "federation": 12500,
     "finetune": 17800,

@@ -358,6 +358,7 @@ TAKEN = {
     "id_text",
     "ids_of_fit",
     "person_codes",
+    "days_of",
     "texts_apart",
     "type_of_ids",
 }
