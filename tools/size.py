@@ -24,13 +24,13 @@ BUDGET = {
     "federation": 12500,
     "finetune": 17850,
     "io": 29550,
-    "kernel": 63250,
+    "kernel": 63500,
     "lab": 38400,
     "methods": 23000,
     "planning": 5150,
-    "prediction": 5850,
+    "prediction": 7400,
     "serve": 6650,
-    "statement": 14700,
+    "statement": 14800,
     "training": 7850,
 }
 # One statement a line, so that a reader need not take a line apart.

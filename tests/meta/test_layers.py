@@ -359,6 +359,7 @@ TAKEN = {
     "entered",
     "ids_of_fit",
     "person_codes",
+    "days_of",
     "texts_apart",
     "type_of_ids",
 }

@@ -12,6 +12,7 @@ function of this person's records alone, the same in any order.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,11 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     Types are looked at, and no value: a type that holds no ids is refused while nothing
     is charged.
     """
-    _check_type(groups)
+    if hasattr(groups, "iloc") and groups.ndim == 2 and groups.shape[1] == 1:
+        groups = groups.iloc[:, 0]  # as an array it would have a type of NumPy's
+    kind = _check_type(groups)
+    if kind == "dates":
+        groups = days_of(groups)
     if isinstance(groups, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(groups)
         groups = texts_apart(np.ma.getdata(groups)).astype(object)
@@ -81,7 +86,7 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
 
 
 def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids of which those that are not Unicode are bytes: as texts some would be alike, or no texts at all."""
+    """Return dates, and texts, as objects that are alike only if they are, whatever the others of the array are."""
     if ids.dtype.kind == "T":
         missing = getattr(ids.dtype, "na_object", None)
         ids = ids.astype(object)
@@ -89,18 +94,41 @@ def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
         ids[[one is missing and not isinstance(one, str) for one in ids.tolist()]] = (
             None
         )
-    if ids.dtype.kind != "U":
+    if ids.dtype.kind == "M" and holds_ids(ids.dtype):
+        # Python would have integers for days that are in no year from 1 to 9999.
+        texts = np.datetime_as_string(ids).astype(object)
+        texts[np.isnat(ids)] = None
+        return texts
+    if ids.dtype.kind != "U" or not ids.dtype.itemsize:
         return ids
-    characters = reading.characters_only(ids)
-    whole = characters.astype(object)
-    wrong = characters != ids
-    if wrong.any():
-        whole[wrong] = [bytes(one) for one in ids[wrong].view(f"V{ids.dtype.itemsize}")]
+    ids = np.ascontiguousarray(ids, ids.dtype.newbyteorder("="))
+    numbers = ids[..., None].view(np.uint32)
+    wrong = (numbers > sys.maxunicode).any(axis=-1)
+    whole = np.where(numbers > sys.maxunicode, 0, numbers).view(ids.dtype)[..., 0]
+    whole = whole.astype(object)
+    # No texts, and therefore bytes.
+    whole[wrong] = [one.tobytes() for one in numbers[wrong]]
     return whole
 
 
-def _check_type(column: Any) -> None:
-    """Refuse a column of ids whose type says that it holds none; lists, and arrays of objects, say nothing."""
+def days_of(column: Any) -> NDArray[np.datetime64]:
+    """Return dates of Arrow's as NumPy's: Python has none of far years, and Arrow no texts of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if hasattr(column, "array"):  # of a frame
+        column = pa.array(column)
+    if hasattr(column.type, "run_end_type"):
+        column = pc.run_end_decode(column)
+    days = column.cast(reading.value_type(column.type)).cast(pa.date32(), safe=False)
+    return np.asarray(days).astype("M8[D]")
+
+
+def _check_type(column: Any) -> object:
+    """Refuse a column of ids whose type says that it holds none; lists, and arrays of objects, say nothing.
+
+    Returns the `id_kind` of a column of Arrow's.
+    """
     # Of the class: a frame's column has its items as attributes.
     arrow = hasattr(type(column), "type") and hasattr(column, "to_pylist")
     kind: Any = column.type if arrow else getattr(column, "dtype", None)
@@ -116,6 +144,7 @@ def _check_type(column: Any) -> None:
     if not fits:
         name = type_of_ids(kind)
         raise InputError(f"must be {ID_KINDS}; got {name}; {CAST}.", parameter="groups")
+    return fits
 
 
 def id_kind(kind: Any) -> str | None:
@@ -162,14 +191,15 @@ def id_text(one: Any) -> str | None:
     """Return the text that all ids of one person have and no other's; None for an id that names nobody.
 
     An integer is its digits, and so is a decimal of the same value; a date is as in ISO
-    8601, a UUID as it is usually written, and bytes are the text that they encode. What
+    8601, a UUID as it is usually written, and bytes are the text that they encode. NULs
+    at the end, which types of a fixed width add and NumPy drops, do not count. What
     could name one person in several ways is no id, and raises `TypeError`.
     """
     one = _plain(one)
     if isinstance(one, bytes):
         one = one.decode("utf-8", "surrogateescape")
     if isinstance(one, str):
-        return one if one.strip() else None
+        return (one.rstrip("\0") or "\0") if one.strip() else None
     if isinstance(one, int) and not isinstance(one, bool):
         return str(one)
     if _is_missing(one):
@@ -201,9 +231,10 @@ def _plain(one: Any) -> Any:
     if one is np.ma.masked:
         return None
     if isinstance(one, np.datetime64 | np.timedelta64):
-        # Some of them would be integers, in their unit.
-        fits = holds_ids(one.dtype) or np.isnat(one)
-        return one.item() if fits else one
+        # As Python's some would be integers, in their unit.
+        if np.isnat(one):
+            return None
+        return str(one) if holds_ids(one.dtype) else one
     if isinstance(one, np.generic):
         one = one.item()
     elif hasattr(one, "as_py"):

@@ -4,7 +4,8 @@ A matrix product may round a row differently at another place of its block, whic
 comparison of labels shows, and a classifier may remember or compare rows. So a block is
 only scored where dppl does the arithmetic: linear scores of embeddings, in integers,
 which are exact in any order. Whatever else predicts is asked about one record at a
-time, each time as a fresh copy, which has seen no other record.
+time, each time as a fresh copy, which has seen no other record. A classifier that is
+not dppl's gets the record rebuilt from its values (`dppl.prediction.rebuilt`).
 
 A copy shares what lies outside of it, such as class attributes and global variables.
 That this does not matter is assumed. A classifier that shows on public rows that it
@@ -15,13 +16,11 @@ A record for which a classifier raises is a miss, and no other record becomes on
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -36,6 +35,8 @@ from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.kernel.reading import as_labels, class_codes
 from dppl.methods import EmbeddingClassifier
+from dppl.prediction.muted import muted, stops
+from dppl.prediction.rebuilt import rebuilt
 
 # What a classifier, or a fresh copy of it, says of rows.
 Ask: TypeAlias = Callable[[Any, Any], Guesses]
@@ -68,7 +69,7 @@ def of_embeddings(
     features = model.lattice_.features
 
     def ask(scored: Any, block: Any) -> Guesses:
-        unit = features(np.ascontiguousarray(block))
+        unit = features(np.array(block, order="C"))  # a view leads to other rows
         usable = unit.any(axis=1)
         logits = scored.scores(unit) if linear else scored._class_scores(unit)
         if multilabel:
@@ -205,7 +206,7 @@ def _margins(sets: Flags) -> Guesses:
 
 def _predicted_sets(n_classes: int, model: Any, rows: Any) -> Guesses:
     """Ask a classifier that answers with an indicator matrix, which may be sparse."""
-    answer = model.predict(rows)
+    answer = model.predict(rebuilt(rows))
     sets = np.asarray(
         answer.toarray() if hasattr(answer, "toarray") else answer
     ).astype(bool)
@@ -217,11 +218,15 @@ def _predicted_sets(n_classes: int, model: Any, rows: Any) -> Guesses:
 def _predicted(classes: Array, probabilities: bool, model: Any, rows: Any) -> Guesses:
     """Ask a classifier about rows."""
     codes = class_codes(
-        as_labels(model.predict(rows), np.empty((length(rows), 0))), classes, "ignore"
+        as_labels(model.predict(rebuilt(rows)), np.empty((length(rows), 0))),
+        classes,
+        "ignore",
     )
     if not probabilities:
         return Guesses(codes)
-    table = np.ascontiguousarray(as_numpy(model.predict_proba(rows)), np.float64)
+    table = np.ascontiguousarray(
+        as_numpy(model.predict_proba(rebuilt(rows))), np.float64
+    )
     if table.shape != (len(codes), len(classes)):
         raise InputError("predict_proba must return a column for each class.")
     return Guesses(codes, table)
@@ -326,26 +331,16 @@ def _one_by_one(model: Any, ask: Ask, rows: Any, miss: Guesses) -> Guesses:
 def _asked(model: Any, ask: Ask, rows: Any) -> Guesses | None:
     """Ask a fresh copy of a classifier about rows; None if it raises.
 
-    Neither its errors and warnings nor what it prints is shown, which may quote a
-    record and is as often as there are records. The rows are a copy, too: a view leads
-    to the records around it, and the index of a frame says where a row was.
+    Its errors are not shown, nor what `muted` hides: both may quote a record, and are
+    as often as there are records. Whatever it raises by itself is a miss, also what
+    else would end the run; a signal ends it.
     """
-    unseen = StringIO()
-    try:
-        with (
-            warnings.catch_warnings(),
-            np.errstate(all="ignore"),
-            redirect_stdout(unseen),
-            redirect_stderr(unseen),
-        ):
-            warnings.simplefilter("ignore")
-            if hasattr(rows, "reset_index"):
-                rows = rows.reset_index(drop=True)
-            return ask(deepcopy(model), deepcopy(rows))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # also a SystemExit, by which a record would stop the run
-        return None
+    found = None
+    with stops() as raised, suppress(BaseException), muted():
+        found = ask(deepcopy(model), rows)
+    if raised:
+        raise raised[0]
+    return found
 
 
 def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:

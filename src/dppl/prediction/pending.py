@@ -265,11 +265,14 @@ def _sliceable(X: Any) -> Any:
         return as_numpy(X)
     if hasattr(X, "tocsr"):  # other sparse matrices have no slices
         return X.tocsr()
-    try:
-        length(part(X, 0, 0))
-    except Exception:
-        raise InputError(
-            "X must be an array, a frame, a sparse matrix or a list of records; "
-            f"got {type(X).__name__}."
-        ) from None
-    return X
+    known = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc")
+    if known and not _has_fields(X):
+        return X
+    raise InputError(
+        "X must be an array, a frame of pandas, a sparse matrix or a list of records; "
+        f"got {'an array with fields' if _has_fields(X) else type(X).__name__}."
+    )
+
+
+def _has_fields(X: Any) -> bool:
+    return getattr(getattr(X, "dtype", None), "names", None) is not None

@@ -29,6 +29,7 @@ _INSTITUTION = ("federation.journal", "federation.party", "federation.protocol")
 # research method's, what makes outcomes of test records, and what institutions answer.
 OUTSIDE = (
     "prediction.one_record",
+    "prediction.rebuilt",
     *_INSTITUTION,
     "finetune.backward",
     "finetune.gradients",

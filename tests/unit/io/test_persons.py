@@ -13,6 +13,7 @@ import pytest
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import PERSON, Columns, convert_table, open_source, read_ids
+from dppl.kernel.persons import id_text
 
 from .conftest import TinyImages, TinyTexts, image_bytes
 
@@ -130,6 +131,8 @@ def test_json_lines_say_whose_they_are(source, run, texts):
         "7",
         7,
         7.0,
+        -0.0,
+        1e3,
         None,
         float("nan"),
         "",
@@ -147,13 +150,13 @@ def test_json_lines_say_whose_they_are(source, run, texts):
     # 2**53 and 2**53 + 1 are one float.
     (source / "t.jsonl").write_text("\n".join([*lines, '{"text": "no field"}']))
     found = run(source / "t.jsonl", texts, columns=Columns(person="who"))
-    assert found.columns[PERSON] == ["7", "7", "7", None, None, ""]
+    assert found.columns[PERSON] == ["7", "7", "7", "0", "1000", None, None, ""]
     wrong = "its person id is neither a text nor a whole number"
     assert found.reasons == {
-        "line 7": "its person id is not UTF-8",
-        **{f"line {place}": wrong for place in range(8, 12)},
-        "line 12": "its person id is a float, which is not exact from 2**53 on",
-        "line 13": "it has no field for the id of its person",
+        "line 9": "its person id is not UTF-8",
+        **{f"line {place}": wrong for place in range(10, 14)},
+        "line 14": "its person id is a float, which is not exact from 2**53 on",
+        "line 15": "it has no field for the id of its person",
     }
     assert b"Jane" not in found.done.report.read_bytes()
 
@@ -271,6 +274,22 @@ def test_shards_may_hold_ids_of_one_kind_in_several_types(source):
     for place, column in enumerate(same):
         pq.write_table(pa.table({"who": column}), source / f"{place}.parquet")
     assert read_ids(source, "who").tolist() == ["a", "a", "a"]
+
+
+def test_a_far_day_and_bytes_of_one_width_are_one_person_in_all_tables(source):
+    days = np.array(["10183-09-21", "-2465-11-19"], "M8[D]")
+    far = pa.array(days.astype(int).tolist(), pa.int32()).cast(pa.date32())
+    short = [b"1", b"1\0a"]
+    for name, columns in {
+        "a": {"day": far, "short": pa.array(short)},
+        "b": {"day": far, "short": pa.array([b"1\0\0", b"1\0a"], pa.binary(3))},
+    }.items():
+        pq.write_table(pa.table(columns), source / f"{name}.parquet")
+    np.savez(source.parent / "t.npz", day=days, short=np.array(short))
+    for name in ("day", "short"):
+        once = [id_text(one) for one in read_ids(source.parent / "t.npz", name)]
+        assert [id_text(one) for one in read_ids(source, name)] == 2 * once
+        assert len(set(once)) == 2
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ TABLE = [
     ('`UUID(int=5)`, `"00000000-0000-0000-0000-000000000005"`', 1),
     ('`None`, `None`, `float("nan")`, `""`, `" "` (missing)', 5),
     ('`"nan"`, `"nan"`', 1),
+    (r'`"a"`, `"a\0"`, `b"a\0\0"` (NULs at the end do not count)', 1),
     (
         '`1.0`, `True`, `1j`, `Decimal("1.5")`, `datetime(2024, 2, 29)`, `timedelta(1)`, `(1, 2)`',
         0,
@@ -111,6 +112,60 @@ def test_columns_of_other_types_hold_the_same_persons(name):
         None,
     ]
     assert persons.are_missing(ids).tolist() == [False, False, True]
+
+
+FAR = np.array(["10183-09-21", "-2465-11-19", "275760-09-13", "NaT"], "M8[D]")
+ARROW = pa.array([*FAR.astype(int).tolist()[:3], None], pa.int32()).cast(pa.date32())
+TORN = ["a\udce9", "b"]
+# The same ids in several forms, beside others or not.
+FORMS = {
+    "far days": [
+        lambda: FAR,
+        lambda: list(FAR),
+        lambda: np.ma.array(FAR, mask=[0, 0, 0, 1]),
+        lambda: ARROW,
+        lambda: pa.chunked_array([ARROW[:1], ARROW[1:]]),
+        lambda: ARROW.cast(pa.date64()),
+        lambda: ARROW.dictionary_encode(),
+        lambda: pc.run_end_encode(ARROW),
+        lambda: pd.Series(pd.array(ARROW, pd.ArrowDtype(pa.date32()))),
+    ],
+    "half a character": [
+        lambda: TORN,
+        lambda: np.array(TORN),
+        lambda: np.array(TORN, ">U2"),
+        lambda: np.array([*TORN, "a longer one"])[:2],
+        lambda: [b"a\xe9", b"b"],
+    ],
+    "no characters": [
+        lambda: np.array([0x110000, 0x110001], np.uint32).view("U1"),
+        lambda: np.array([0x110000, 0x110001], np.uint32).view("U1").astype(">U1"),
+        lambda: np.array([0x110000, 0, 0x110001, 0], np.uint32).view("U2"),
+    ],
+    "bytes of one width": [
+        lambda: [b"1", b"1\0a"],
+        lambda: np.array([b"1", b"1\0a"]),
+        lambda: np.array([b"1", b"1\0a"], "V5"),
+        lambda: pa.array([b"1", b"1\0a"]),
+        lambda: pa.array([b"1\0\0", b"1\0a"], pa.binary(3)),
+    ],
+    "a frame of one column": [
+        lambda: [2**53, 2**53 + 1, None],
+        lambda: pd.DataFrame({"id": pd.array([2**53, 2**53 + 1, None], "Int64")}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_id_is_the_same_in_all_forms(name):
+    found = []
+    for make in FORMS[name]:
+        form = make()
+        ids = persons.checked_ids(form, np.empty((len(form), 1)))
+        found.append([persons.id_bytes(one) for one in ids.tolist()])
+    assert found == [found[0]] * len(found)
+    named = [one for one in found[0] if one is not None]
+    assert len(named) == len(set(named)) > 1  # the control: and no other's
 
 
 REFUSED = {

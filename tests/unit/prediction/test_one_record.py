@@ -4,7 +4,10 @@ The exact tables of neighbours are compared, in the noise that hides them: this 
 mu that one record realises.
 """
 
+import signal
 import threading
+from contextlib import suppress
+from copy import deepcopy
 from fractions import Fraction
 
 import numpy as np
@@ -39,17 +42,19 @@ def exact_tables(model, X, y):
     return [(Fraction(mechanism.noise_std), exact) for mechanism, exact, _ in uses]
 
 
-def without(X, places):
-    keep = np.setdiff1d(np.arange(N), places)
+def without(X, place):
+    if isinstance(X, list):
+        return X[:place] + X[place + 1 :]
+    keep = np.delete(np.arange(N), place)
     return X.iloc[keep].reset_index(drop=True) if hasattr(X, "iloc") else X[keep]
 
 
-def realised(model, X):
-    """Return the square of the largest mu that one of a few records realises."""
-    whole = exact_tables(model, X, LABELS)
+def realised(model, X, form=lambda X: X):
+    """Return the square of the largest mu that one of a few records realises, in the `form` of a table that X has."""
+    whole = exact_tables(model, form(X), LABELS)
     costs = []
     for place in (0, 1, N // 2, N - 1):
-        fewer = exact_tables(model, without(X, [place]), np.delete(LABELS, place))
+        fewer = exact_tables(model, form(without(X, place)), np.delete(LABELS, place))
         costs.append(
             sum(
                 int(np.square(one - other).sum()) / noise**2
@@ -215,9 +220,110 @@ def in_a_block(model, ask, rows, miss):
 def test_without_the_rules_it_realises_more(make, X, monkeypatch):
     monkeypatch.setattr(one_record, "_assumed_of", lambda *_: SEEN)
     monkeypatch.setattr(one_record, "_asked", ask_as_it_is)
+    monkeypatch.setattr(one_record, "rebuilt", lambda rows: rows)
     if make in (Rounds, Compares, ReadsIndex):
         monkeypatch.setattr(one_record, "_one_by_one", in_a_block)
     assert realised(make(), X.copy()) > 4 * BUDGET.mu**2
+
+
+class ReadsType(Says):
+    """Looks at what the form of a table says of its other records."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def scores(self, X):
+        return np.array([bool(self.look(X))] * len(X))
+
+
+def everyone(X):
+    records = []
+    records += [{"value": value, "all": records} for value in X]
+    return records
+
+
+SECOND, MINUTE = np.datetime64("2024-01-01T00:00:01"), np.datetime64("2024-01-01T00:01")
+TEXTS = ["long", *["txt"] * (N - 1)]
+FORMS = {
+    "categories": (
+        TEXTS,
+        lambda X: pd.DataFrame({"a": pd.Categorical(X)}),
+        lambda X: len(X["a"].cat.categories) == 2,
+    ),
+    "a column of categories": (
+        TEXTS,
+        lambda X: pd.Series(X, dtype="category"),
+        lambda X: len(X.cat.categories) == 2,
+    ),
+    "width of texts": (TEXTS, np.array, lambda X: X.dtype.itemsize == 16),
+    "width of bytes": (
+        [one.encode() for one in TEXTS],
+        np.array,
+        lambda X: X.dtype.itemsize == 4,
+    ),
+    "a missing number": (
+        [None, *range(N - 1)],
+        lambda X: pd.DataFrame({"a": X}),
+        lambda X: "." in str(X.iloc[0, 0]),
+    ),
+    "a fraction": (
+        [0.5, *range(N - 1)],
+        lambda X: np.array(X)[:, None],
+        lambda X: X.dtype.kind == "f",
+    ),
+    "a fraction among categories": (
+        [0.5, *range(N - 1)],
+        lambda X: pd.DataFrame({"a": pd.Categorical(X)}),
+        lambda X: "." in str(X.iloc[0, 0]),
+    ),
+    "an integer of many bits": (
+        [2**40, *range(N - 1)],
+        lambda X: np.array(X, np.min_scalar_type(max(X)))[:, None],
+        lambda X: X.dtype.itemsize == 8,
+    ),
+    "the unit of times": (
+        [SECOND, *[MINUTE] * (N - 1)],
+        np.array,
+        lambda X: np.datetime_data(X.dtype)[0] == "s",
+    ),
+    "the unit of times in a frame": (
+        [SECOND, *[MINUTE] * (N - 1)],
+        lambda X: pd.DataFrame(
+            {"a": np.array(X, "M8[ns]" if SECOND in X else "M8[s]")}
+        ).astype(object),
+        lambda X: X.iloc[0, 0].unit == "ns",
+    ),
+    "attributes of a frame": (
+        TEXTS,
+        lambda X: pd.DataFrame({"a": X}).set_flags(
+            allows_duplicate_labels="long" not in X
+        ),
+        lambda X: X.flags.allows_duplicate_labels,
+    ),
+    "what a missing value is": (
+        [1, *[None] * (N - 1)],
+        lambda X: pd.DataFrame({"a": pd.array(X, object if 1 in X else "string")}),
+        lambda X: X.iloc[0, 0] is None,
+    ),
+    "records that refer to all": (
+        ROWS[:, 0].tolist(),
+        everyone,
+        lambda X: len(X[0].get("all", ())) % 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_form_of_a_table_says_nothing_of_other_records(name):
+    records, form, look = FORMS[name]
+    assert realised(ReadsType(look), records, form) <= BUDGET.mu**2
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_copied_as_it_is_the_form_of_a_table_says_more(name, monkeypatch):
+    records, form, look = FORMS[name]
+    monkeypatch.setattr(one_record, "rebuilt", deepcopy)
+    assert realised(ReadsType(look), records, form) > 4 * BUDGET.mu**2
 
 
 CALLS = [0]
@@ -307,7 +413,14 @@ def test_the_classifier_and_the_records_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), GeneratorExit(), MemoryError(), RecursionError()]
+    "error",
+    [
+        SystemExit(3),
+        GeneratorExit(),
+        MemoryError(),
+        RecursionError(),
+        KeyboardInterrupt(),
+    ],
 )
 def test_no_record_stops_a_run(error):
     class Stops(Says):
@@ -320,14 +433,33 @@ def test_no_record_stops_a_run(error):
     assert np.flatnonzero(some.predicted < 0).tolist() == [5]
 
 
-def test_a_person_at_the_keyboard_stops_it():
-    class Stops(Says):
-        def scores(self, X):
-            raise KeyboardInterrupt
+class Swallows(Says):
+    """Asks for a signal, and goes on after it."""
 
-    predictor = pending(Stops(), ROWS.tolist())
-    with pytest.raises(KeyboardInterrupt):
-        list(predictor.guesses())
+    def __init__(self, number):
+        self.number = number
+
+    def scores(self, X):
+        with suppress(BaseException):
+            signal.raise_signal(self.number)
+        return np.array([True])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_even_if_a_classifier_goes_on(number):
+    class Ended(KeyboardInterrupt):
+        pass
+
+    def end(*_):
+        raise Ended
+
+    before = signal.signal(number, end)
+    try:
+        with pytest.raises(Ended):
+            list(pending(Swallows(number), ROWS.tolist()).guesses())
+        assert signal.getsignal(number) is end
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_block_of_ours_that_raises_is_scored_row_by_row(monkeypatch):

@@ -1,16 +1,24 @@
 """What is said of a record depends on it alone: not on its place, not on its neighbours, not on whether these fail."""
 
+import ctypes
+import logging
+import os
+import subprocess
 import sys
 import warnings
+from io import StringIO
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 from dppl import (
     ApproxDP,
@@ -26,8 +34,9 @@ from dppl.evaluation import AlreadyPredicted
 from dppl.evaluation.already_predicted import predictions_of
 from dppl.kernel.queries.outcomes import Guesses
 from dppl.lab import ProjectedPrototypes
-from dppl.prediction import one_record
+from dppl.prediction import muted, one_record
 from dppl.prediction.one_record import EXACT, FRESH, GIVEN, SEEN, Linear
+from dppl.prediction.pending import pending
 from laws.recipes import FIRST
 
 RNG = np.random.default_rng(0)
@@ -187,14 +196,63 @@ class Loud(Centred):
         return np.full((len(rows), 3), 1 / 3)
 
 
-def test_neither_warnings_nor_errors_nor_prints_of_a_classifier_are_shown(capsys):
-    rows = X.copy()
+def to_c(text):
+    ctypes.CDLL(None).puts(text.encode())
+
+
+SAYS = {
+    "the streams of Python": print,
+    "the first streams": lambda text: print(text, file=sys.__stderr__),
+    "a descriptor": lambda text: os.write(2, text.encode()),
+    "C": to_c,
+    "a log": logging.getLogger("a classifier").critical,
+}
+
+
+@pytest.fixture
+def shown(capfd):
+    """Return what is shown on all ways, a log with an old stream included."""
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("a classifier").addHandler(handler)
+    yield lambda: "".join(capfd.readouterr()) + stream.getvalue()
+    logging.getLogger("a classifier").removeHandler(handler)
+
+
+@pytest.mark.parametrize("way", SAYS)
+def test_nothing_that_a_classifier_says_is_shown(way, shown):
+    class Quoting(Loud):
+        def predict(self, rows):
+            SAYS[way](f"odd row {rows[0].tolist()}")
+            return super().predict(rows)
+
+    rows = X[:4].copy()
     rows[3, 0] = 1000
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = said(Loud(), rows)
+        whole = said(Quoting(), rows)
     assert np.flatnonzero(whole.predicted < 0).tolist() == [3]
-    assert capsys.readouterr() == ("", "")
+    assert shown() == ""
+    # The control: all of it is shown by itself, also after an evaluation.
+    SAYS[way]("a row")
+    muted._flush()
+    assert "a row" in shown()
+
+
+def test_closed_streams_stay_closed():
+    code = """
+import os, numpy as np
+from dppl.prediction.muted import muted
+os.close(1)
+with muted():
+    print("unseen", flush=True)
+try:
+    os.fstat(1)
+except OSError:
+    os.write(2, b"closed")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", "closed")
 
 
 def test_texts_and_frames_are_predicted_one_at_a_time():
@@ -280,3 +338,67 @@ def test_public_prototypes_are_exact_too():
         GaussianDP(1), CLASSES, public=PublicData(RNG.normal(size=(20, 8)))
     ).fit(X, Y)
     assert (labels_by(model, X) == model.predict(X)).all()
+
+
+def columns():
+    """Return records of all kinds of columns, and labels that depend on the first two."""
+    pd = pytest.importorskip("pandas")
+    towns = np.array(["u", "v", "w"])[np.arange(90) // 2 % 3]
+    frame = pd.DataFrame(
+        {
+            "town": pd.Categorical(towns),
+            "n": np.arange(90) % 4,
+            "x": X[:, 0],
+            "day": pd.Timestamp("2024-01-31") + pd.to_timedelta(np.arange(90), "D"),
+        }
+    )
+    return frame, np.where((towns == "u") ^ (frame["n"] == 3), "a", "b")
+
+
+def of_month(frame):
+    import pandas as pd
+
+    return pd.to_datetime(frame["day"]).dt.month.to_frame()
+
+
+def steps():
+    return make_column_transformer(
+        (OneHotEncoder(), ["town", "n"]),
+        (StandardScaler(), ["x"]),
+        (FunctionTransformer(of_month), ["day"]),
+    )
+
+
+HONEST = {
+    "a tree": lambda: make_pipeline(steps(), DecisionTreeClassifier(random_state=0)),
+    "texts": lambda: make_pipeline(
+        FunctionTransformer(lambda frame: frame.astype({"town": object})),
+        steps(),
+        LogisticRegression(),
+    ),
+    "categories by their type": lambda: make_pipeline(
+        FunctionTransformer(lambda frame: frame[["town", "n", "x"]]),
+        HistGradientBoostingClassifier(max_iter=3, categorical_features="from_dtype"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_pipelines_say_of_a_rebuilt_record_what_they_say_of_a_table(name):
+    frame, labels = columns()
+    model = HONEST[name]().fit(frame, labels)
+    expected = model.predict(frame)
+    assert np.mean(expected == labels) > 0.7
+    assert (labels_by(model, frame[:9]) == expected[:9]).all()
+
+
+def test_what_reads_the_type_of_a_column_says_nothing():
+    frame, labels = columns()
+    codes = FunctionTransformer(lambda frame: frame["town"].cat.codes.to_frame())
+    model = make_pipeline(codes, DecisionTreeClassifier()).fit(frame, labels)
+    assert (said(model, frame[:5]).predicted == -1).all()
+
+
+def test_an_array_with_fields_is_refused():
+    with pytest.raises(InputError, match="array with fields"):
+        pending(LogisticRegression().fit(X, Y), np.zeros(3, "f8,f8"))

@@ -27,7 +27,7 @@ from dppl.io.records.record import (
     resolve_columns,
 )
 from dppl.io.tables.places import Place, open_place
-from dppl.kernel.persons import CAST, ID_KINDS, id_kind
+from dppl.kernel.persons import CAST, ID_KINDS, days_of, id_kind, texts_apart
 from dppl.kernel.reading import value_type
 from dppl.reasons import SkipReason
 
@@ -144,7 +144,9 @@ def decode_ids(column: Any) -> list[Any]:
         ]
     if kind == "bytes":
         column = plain(column).cast(pa.large_binary())
-    elif kind == "dates" or pa.types.is_decimal(values):
+    elif kind == "dates":
+        return list(texts_apart(days_of(column)))
+    elif pa.types.is_decimal(values):
         column = plain(column).cast(pa.string())
     return list(_objects(column, "surrogateescape", None))
 

@@ -1,0 +1,129 @@
+"""Records rebuilt from their own values, for a classifier that is not dppl's.
+
+The type of an array or column follows from all of its records: one long text widens an
+array, one missing number makes floats of integers, and categories list what others
+hold. So types are replaced by two that no record chooses. What is a number becomes
+float64; anything else, texts, categories, truth values, dates and bytes alike, becomes
+Python objects. Whether a column holds numbers, the names and number of columns and the
+shape of a row are taken as public, and so is that an array is of float16 or float32,
+which it stays.
+
+An object may refer to other records. Only plain values, which cannot, are handed over;
+a record with another one raises.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from dppl._utils.types import Array
+from dppl.errors import InputError
+
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes),
+    *(date, datetime, time, timedelta, Decimal, Fraction, UUID),
+)
+_NUMBERS = "fiu"
+
+
+def rebuilt(rows: Any) -> Any:
+    """Return records of an array, a frame, a column, a sparse matrix or a list as new ones of the same values.
+
+    A frame counts its rows from 0, and a missing value is NaN in arrays and columns.
+    """
+    if hasattr(rows, "iloc"):
+        return _frame(rows) if rows.ndim == 2 else _series(rows, rows.name)
+    if hasattr(rows, "tocsr"):
+        return _sparse(rows)
+    if isinstance(rows, list | tuple):
+        return [_item(one) for one in rows]
+    return _array(rows)
+
+
+def _array(rows: Any) -> Array:
+    masked = np.ma.getmaskarray(rows) if isinstance(rows, np.ma.MaskedArray) else None
+    rows = np.asarray(rows)
+    numbers = rows.dtype.kind in _NUMBERS
+    new = np.array(rows, _float(rows.dtype), order="C") if numbers else _objects(rows)
+    if masked is not None:
+        new[masked] = np.nan
+    return new
+
+
+def _float(kind: Any) -> Any:
+    """Return the type that numbers of another type become."""
+    kept = kind.kind == "f" and kind.itemsize < 8
+    return np.dtype(f"f{kind.itemsize}") if kept else np.dtype(np.float64)
+
+
+def _objects(rows: Array) -> Array:
+    if rows.dtype.kind in "mM":
+        rows = rows.astype(f"{rows.dtype.kind}8[us]")
+    new = np.empty(rows.size, object)
+    for place, one in enumerate(rows.ravel().tolist()):
+        value = _plain(one)
+        new[place] = np.nan if value is None or value != value else value
+    return new.reshape(rows.shape)
+
+
+def _frame(rows: Any) -> Any:
+    import pandas as pd  # whoever hands a frame in has it
+
+    columns = [_series(rows.iloc[:, place], None) for place in range(rows.shape[1])]
+    frame = pd.DataFrame(dict(enumerate(columns)), index=range(len(rows)))
+    frame.columns = list(rows.columns)
+    return frame
+
+
+def _series(column: Any, name: Any) -> Any:
+    import pandas as pd
+
+    kind = column.dtype
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)
+    if getattr(kind, "kind", "O") in _NUMBERS:
+        return pd.Series(column.to_numpy(np.float64, na_value=np.nan).copy(), name=name)
+    return pd.Series(_objects(np.asarray(column, object)), dtype=object, name=name)
+
+
+def _sparse(rows: Any) -> Any:
+    # The constructor chooses types of indices by what they are.
+    places = (np.array(part, np.int64) for part in (rows.indices, rows.indptr))
+    return type(rows)(
+        (np.array(rows.data, _float(rows.dtype)), *places), shape=rows.shape
+    )
+
+
+def _item(one: Any) -> Any:
+    """Return a record of a list: a plain value, an array, or plain values in a list or dictionary."""
+    if isinstance(one, dict):
+        return {_plain(key): _plain(value) for key, value in one.items()}
+    if isinstance(one, list | tuple):
+        return [_plain(value) for value in one]
+    return _array(one) if isinstance(one, np.ndarray) else _plain(one)
+
+
+def _plain(one: Any) -> Any:
+    """Return a value of NumPy's or pandas' as Python has it; times without their unit, and in UTC if in a zone."""
+    if isinstance(one, np.datetime64 | np.timedelta64):
+        one = one.astype(f"{one.dtype.kind}8[us]")
+    if isinstance(one, np.generic):
+        one = one.item()
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is not None and (one is pandas.NA or one is pandas.NaT):
+        return None
+    if hasattr(one, "to_pydatetime"):
+        one = one.to_pydatetime(warn=False)
+    if hasattr(one, "to_pytimedelta"):
+        one = one.to_pytimedelta()
+    if type(one) is datetime and one.tzinfo is not None:
+        one = one.astimezone(UTC)
+    if type(one) not in _PLAIN or (type(one) is time and one.tzinfo is not None):
+        raise InputError("X must hold plain values.")
+    return one
