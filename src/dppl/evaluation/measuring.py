@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from dppl._utils import validate
 from dppl._utils.types import Flags, Float
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import ParameterError
 from dppl.evaluation import intervals
 from dppl.evaluation.evaluation import (
     Abstention,
@@ -47,9 +47,8 @@ from dppl.kernel.measure import (
 from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength
-from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, Charge
-from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term, Unit
+from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term
 from dppl.kernel.queries import ADD_REMOVE, outcomes
 from dppl.kernel.queries.outcomes import (
     CONFIDENCES,
@@ -506,31 +505,7 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
     promised = getattr(known.model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
         return None
-    by_model, here = (
-        "persons" if one.unit is Unit.PERSON else "records"
-        for one in (promised, guarantee)
-    )
-    if by_model != here:
-        return Together(
-            None,
-            known.is_disjoint,
-            f"the model protects {by_model}, and this evaluation {here}",
-        )
-    try:
-        first = promised.mu
-        second = guarantee.mu
-    except BudgetError:  # accounted in approximate DP alone
-        first = second = None
-    if promised.adjacency != guarantee.adjacency or first is None or second is None:
-        return Together(None, known.is_disjoint)
-    # Of disjoint parts a record pays for one (parallel composition); else squares of mu
-    # add up.
-    mu = (
-        max(first, second)
-        if known.is_disjoint
-        else total_mu([*promised.costs(), *guarantee.costs()])
-    )
-    return Together(mu, known.is_disjoint)
+    return Together.of(promised, guarantee, disjoint=known.is_disjoint)
 
 
 def variance(noise_std: float, unit: float) -> float:

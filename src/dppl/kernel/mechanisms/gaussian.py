@@ -13,12 +13,8 @@ from numpy.typing import NDArray
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy import ApproxDP, Budget, Release
-from dppl.kernel.privacy.accounting import (
-    cost_of_gaussian,
-    root_above,
-    sampled_gaussian_epsilon,
-    sampled_gaussian_multiplier,
-)
+from dppl.kernel.privacy.accounting import root_above, sampled_gaussian_multiplier
+from dppl.kernel.privacy.guarantee import cost_of
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
@@ -80,15 +76,15 @@ class RoundedGaussian:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
+        of_one = self.squared_sensitivity / self.times
+        parameters = {name: getattr(self, name) for name in self._stated}
         return Release(
             mechanism=Term(self._code),
             statistic=statistic,
-            sensitivity=math.sqrt(self.squared_sensitivity / self.times),
+            sensitivity=math.sqrt(of_one),
             norm=self._norm,
-            parameters={name: getattr(self, name) for name in self._stated},
-            cost=cost_of_gaussian(
-                self.squared_sensitivity / Fraction(self.noise_std) ** 2
-            ),
+            parameters=parameters,
+            cost=cost_of(self._code, of_one, parameters, self.times),
             times=self.times,
         )
 
@@ -140,7 +136,7 @@ class SampledGaussian:
     each: RoundedGaussian  # the noise of one release
     times: int
     threshold: int  # a record is in a sample with probability threshold/2³²
-    cost: ApproxDP  # of all releases together
+    delta: float  # of the budget
 
     @classmethod
     def within(
@@ -173,17 +169,7 @@ class SampledGaussian:
         each = RoundedGaussian(
             squared_sensitivity=squared_sensitivity, noise_std=noise_std
         )
-        epsilon = (
-            sampled_gaussian_epsilon(multiplier, budget.delta, **sampling)
-            if mu
-            else budget.epsilon
-        )
-        return cls(
-            each=each,
-            times=times,
-            threshold=threshold,
-            cost=ApproxDP(epsilon, budget.delta),
-        )
+        return cls(each=each, times=times, threshold=threshold, delta=budget.delta)
 
     @property
     def noise_std(self) -> float:
@@ -197,15 +183,18 @@ class SampledGaussian:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
+        code = Mechanism.SAMPLED_ROUNDED_GAUSSIAN
+        squared = self.each.squared_sensitivity
+        parameters = {
+            "noise_std": self.noise_std,
+            "sampling_rate": self.threshold / 2**_RATE_BITS,
+        }
         return Release(
-            mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
+            mechanism=Term(code),
             statistic=statistic,
-            sensitivity=math.sqrt(self.each.squared_sensitivity),
+            sensitivity=math.sqrt(squared),
             norm=Norm.L2,
-            parameters={
-                "noise_std": self.noise_std,
-                "sampling_rate": self.threshold / 2**_RATE_BITS,
-            },
-            cost=self.cost.to_dict(),
+            parameters=parameters,
+            cost=cost_of(code, squared, parameters, self.times, self.delta),
             times=self.times,
         )

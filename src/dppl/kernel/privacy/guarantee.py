@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib import metadata
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from dppl._utils import validate
 from dppl._version import __version__
-from dppl.errors import BudgetError
+from dppl.errors import BudgetError, DpplError
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.accounting import (
     above,
@@ -56,10 +56,19 @@ _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Further deltas at which epsilons bound tests for a record, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
-# Items of a list and letters of a text that a statement may hold. None has near as many;
-# a forged one would keep whoever shows it busy for minutes.
+# Items of a list that a statement may hold, and letters and values of all of it. None
+# has near as many; a forged one would keep whoever shows it busy for minutes.
 _MOST_ITEMS = 1000
-_MOST_LETTERS = 300_000
+_MOST_LETTERS = 1_000_000
+_MOST_VALUES = 50_000
+# The last digits of numbers in a file went through floats.
+_CLOSE = 1 - 1e-9
+# The same of sums over samples, which are accounted on a grid.
+_CLOSE_ON_A_GRID = 1 - 2**-20
+# Mechanisms of which several draws have no known cost.
+_ONCE = (Mechanism.FRIENDLY_CORE, Mechanism.REPEAT_AND_SELECT)
+# A quarter of FriendlyCore's delta is for its noise, and one for each of three failures.
+QUARTERS = 4
 # Shares of outsiders wrongly suspected at which statements say how many members a test
 # identifies.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
@@ -76,6 +85,56 @@ ALWAYS_UNCOVERED = (
     Term(Caveat.OTHER_RELEASES),
     Term(Caveat.PREPROCESSING),
 )
+
+
+def cost_of(
+    mechanism: Mechanism,
+    squared_sensitivity: Fraction,
+    parameters: Mapping[str, float],
+    times: int = 1,
+    delta: float = 0.0,
+) -> dict[str, float]:
+    """Return what a mechanism with these parameters costs, rounded up; `delta` is of those in approximate DP alone.
+
+    Whoever draws states this cost, and whoever reads a file compares. A search has more
+    to its cost than the noise of its score, which gives a lower bound here.
+    """
+    if mechanism in (Mechanism.EXPONENTIAL, Mechanism.JOINT_EXPONENTIAL):
+        count = times * Fraction(parameters["n_selections"])
+        return cost_of_selection(
+            above(count * Fraction(parameters["epsilon_per_selection"]))
+        )
+    if mechanism is Mechanism.COINPRESS:
+        shares = [
+            Fraction(value)
+            for name, value in parameters.items()
+            if name.startswith("share_")
+        ]
+        whole = max(Fraction(1), sum(shares, Fraction(0)))
+        return cost_of_gaussian(times * whole * Fraction(parameters["mu"]) ** 2)
+    if mechanism is Mechanism.FRIENDLY_CORE:
+        squares = [Fraction(parameters[f"mu_{step}"]) ** 2 for step in range(1, 5)]
+        mu = cost_of_gaussian(sum(squares, Fraction(0)))["mu"]
+        epsilon = tradeoff.gaussian_epsilon(mu, delta / QUARTERS)
+        return {"epsilon": epsilon, "delta": delta}
+    if mechanism is Mechanism.REPEAT_AND_SELECT:
+        noise_std = Fraction(parameters["noise_std_of_score"])
+        score = cost_of_gaussian(squared_sensitivity / noise_std**2)
+        return {"rho_per_run": score["rho"], "mean_runs": 2.0}
+    noise_std = parameters["noise_std"]
+    if mechanism is Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
+        epsilon = sampled_gaussian_epsilon(
+            _CLOSE * noise_std / math.sqrt(squared_sensitivity),
+            delta,
+            parameters["sampling_rate"],
+            times,
+        )
+        return {"epsilon": epsilon, "delta": delta}
+    variance = Fraction(noise_std) ** 2
+    if mechanism is Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN:
+        off_diagonal = Fraction(parameters["off_diagonal_noise_std"])
+        variance = min(variance, 2 * off_diagonal**2)
+    return cost_of_gaussian(times * squared_sensitivity / variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +192,11 @@ class Release:
             )
         # Selections for several classes, or several steps of one selection: the ranges
         # add up.
+        selections = n_rows * self.parameters["n_selections"]
         return replace(
-            self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"])))
+            self,
+            parameters=self.parameters | {"n_selections": selections},
+            cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"]))),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,33 +213,56 @@ class Release:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; a ValueError if it states less than its mechanism costs."""
         release = cls(**_read_fields(cls, {"times": 1} | values))
-        cost = release.cost
-        noise_std = release.parameters.get("noise_std", 0.0)
-        consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
-        if (rate := release.parameters.get("sampling_rate")) is not None:
-            consistent &= 0 < rate <= 1 and noise_std > 0
-        if {"mu", "rho"} <= set(cost):
-            # Whatever states a mu states what follows from it, of Gaussian noise or of
-            # one selection.
-            follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
-            if "epsilon" in cost:
-                follows = cost_of_selection(cost["epsilon"])
-            consistent &= all(
-                math.isclose(cost[name], follows[name], rel_tol=1e-9)
-                for name in ("mu", "rho")
-            )
-        if release.mechanism.code is Mechanism.ROUNDED_GAUSSIAN and "mu" in cost:
-            # The last digits went through floats.
-            consistent &= cost["mu"] * noise_std >= math.sqrt(
-                release.times
-            ) * release.sensitivity * (1 - 1e-9)
-        if not consistent:
+        if not release._is_consistent():
             raise ValueError(
                 "sensitivity, noise and cost of a release contradict each other"
             )
         return release
+
+    def _is_consistent(self) -> bool:
+        """Whether it states at least the cost that follows from its mechanism, sensitivity and parameters."""
+        cost = self.cost
+        numbers = [self.sensitivity, *self.parameters.values(), *cost.values()]
+        if min(numbers) < 0 or self.sensitivity == 0 or self.times < 1:
+            return False
+        if not 0 < self.parameters.get("sampling_rate", 1.0) <= 1:
+            return False
+        mechanism = self.mechanism.code
+        if mechanism is Mechanism.STATED:
+            return self._is_one_cost()
+        if mechanism in _ONCE and self.times > 1:
+            return False
+        try:
+            follows = cost_of(
+                mechanism,
+                Fraction(self.sensitivity) ** 2,
+                self.parameters,
+                self.times,
+                cost.get("delta", 0.0),
+            )
+        except (ArithmeticError, DpplError):  # such numbers belong to no mechanism
+            return False
+        sampled = mechanism is Mechanism.SAMPLED_ROUNDED_GAUSSIAN
+        close = _CLOSE_ON_A_GRID if sampled else _CLOSE
+        return set(cost) == set(follows) and all(
+            cost[name] >= close * least for name, least in follows.items()
+        )
+
+    def _is_one_cost(self) -> bool:
+        """Whether what an own mechanism states is one cost, with what follows from it."""
+        cost = self.cost
+        if set(cost) == {"epsilon", "delta"}:
+            return 0 < cost["delta"] < 1
+        if "mu" not in cost:
+            return "rho" in cost and set(cost) <= {"rho", "epsilon"}
+        follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
+        if "epsilon" in cost:
+            follows = cost_of_selection(cost["epsilon"])
+        return set(cost) == set(follows) and all(
+            math.isclose(cost[name], follows[name], rel_tol=1e-9) for name in follows
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +365,7 @@ class Guarantee:
             )
         unit = self.unit.of_account
         return [
-            replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit)
+            _cost(tuple(release.cost.items()), self.adjacency, unit)
             for release in self.releases
         ]
 
@@ -288,7 +373,7 @@ class Guarantee:
     def mu(self) -> float | None:
         """What all releases cost in Gaussian DP, rounded up; None if one was not accounted in it."""
         return (
-            total_mu(self.costs())
+            _mu_of(tuple(self.costs()))
             if all("mu" in release.cost for release in self.releases)
             else None
         )
@@ -297,12 +382,7 @@ class Guarantee:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
         stated, sampling = self._approximate()
         if sampling is not None:
-            epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
-            return (
-                epsilon
-                if stated is None or delta < stated.delta
-                else min(epsilon, stated.epsilon)
-            )
+            return sampled_gaussian_epsilon(delta=delta, **sampling)
         return (
             compose(self.costs(), delta).epsilon
             if stated is None
@@ -385,10 +465,11 @@ class Guarantee:
     def pure_epsilon(self) -> float | None:
         """What all releases cost in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
         if not self.releases or any(
-            "epsilon" not in release.cost for release in self.releases
+            "epsilon" not in release.cost or "delta" in release.cost
+            for release in self.releases
         ):
             return None
-        return total_epsilon(self.costs()) if self._approximate()[0] is None else None
+        return total_epsilon(self.costs())
 
     @property
     def usual_delta(self) -> float:
@@ -439,16 +520,14 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is."""
-        left: list[Any] = [values]
-        while left:
-            value = left.pop()
-            if isinstance(value, str) and len(value) > _MOST_LETTERS:
-                raise ValueError("a text of a statement is too long")
-            if isinstance(value, list | dict):
-                if len(value) > _MOST_ITEMS:
-                    raise ValueError("a list of a statement is too long")
-                left += value.values() if isinstance(value, dict) else value
+        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is, or contradicts itself."""
+        _check_length(values)
+        codes = [one["mechanism"]["code"] for one in values["releases"]]
+        if len(codes) > 1 and Mechanism.REPEAT_AND_SELECT in codes:
+            raise ValueError("a search is a release alone")
+        # Each takes seconds to account.
+        if codes.count(Mechanism.SAMPLED_ROUNDED_GAUSSIAN) > 1:
+            raise ValueError("several releases of samples have no cost together")
         guarantee = cls(
             **_read_fields(cls, {"n_models": 1, "parties": [], "left": {}} | values)
         )
@@ -456,31 +535,39 @@ class Guarantee:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
         if guarantee.n_models < 0:
             raise ValueError("a guarantee is of a number of models")
+        if any(map(guarantee._is_too_cheap, guarantee.releases)):
+            raise ValueError("a selection costs less than its neighbours allow")
         return guarantee
 
-    def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
-        """Return what one release costs that was accounted in approximate DP only, and how it samples, if it does.
+    def _is_too_cheap(self, release: Release) -> bool:
+        """Whether a selection states fewer selections than one neighbour step changes."""
+        if "n_selections" not in release.parameters:
+            return False
+        neighbours = (self.neighbours or NEIGHBOURS[self.adjacency]).innermost
+        least = 1 if self.adjacency == "add-remove" else 2
+        if neighbours.code is Neighbours.PERSON_IN_CLASSES:
+            least *= neighbours["max_classes"]
+        return release.parameters["n_selections"] < least
 
-        Several releases state no total, which follows from how one of them samples and
-        from the mu of the others.
+    def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
+        """Return what the one release costs that has no other cost than in approximate DP, or how a release samples.
+
+        What follows from sampling is computed for all releases together, and never read.
         """
-        sampled = [one for one in self.releases if "delta" in one.cost]
+        alone = [one for one in self.releases if "delta" in one.cost]
         others = [one.cost for one in self.releases if "delta" not in one.cost]
-        if len(sampled) != 1 or not all("mu" in cost for cost in others):
+        if len(alone) != 1 or not all("mu" in cost for cost in others):
             return None, None
-        (release,) = sampled
-        stated = (
-            None if others else ApproxDP(release.cost["epsilon"], release.cost["delta"])
-        )
-        if not {"noise_std", "sampling_rate"} <= set(release.parameters):
-            return stated, None
-        # The last digits went through floats.
-        multiplier = (1 - 1e-9) * release.parameters["noise_std"] / release.sensitivity
-        rate = release.parameters["sampling_rate"]
+        (release,) = alone
+        if release.mechanism.code is not Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
+            stated = ApproxDP(release.cost["epsilon"], release.cost["delta"])
+            return (None if others else stated), None
         mu = total_mu(Cost.from_dict(cost) for cost in others) if others else 0.0
-        return stated, {
-            "multiplier": multiplier,
-            "sampling_rate": rate,
+        return None, {
+            "multiplier": _CLOSE
+            * release.parameters["noise_std"]
+            / release.sensitivity,
+            "sampling_rate": release.parameters["sampling_rate"],
             "steps": release.times,
             "mu": mu,
         }
@@ -493,10 +580,7 @@ class Guarantee:
         if stated is not None:
             return [(stated.epsilon, stated.delta)]
         pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
-        return [
-            *pure,
-            *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS)),
-        ]
+        return [*pure, *_composed(tuple(self.costs()))]
 
     def _selection(self) -> float | None:
         """Return the range of the one selection that was released, if that is all."""
@@ -507,9 +591,48 @@ class Guarantee:
         return self.releases[0].cost["epsilon"]
 
 
+@functools.lru_cache(maxsize=2 * _MOST_ITEMS)  # a curve asks at each of its points
+def _cost(parts: tuple[tuple[str, float], ...], adjacency: str, unit: Unit) -> Cost:
+    return replace(Cost.from_dict(dict(parts)), adjacency=adjacency, unit=unit)
+
+
+@functools.lru_cache(maxsize=16)
+def _mu_of(costs: tuple[Cost, ...]) -> float:
+    return total_mu(costs)
+
+
+@functools.lru_cache(maxsize=16)
+def _composed(costs: tuple[Cost, ...]) -> tuple[tuple[float, float], ...]:
+    """Return pairs (epsilon, delta) that hold for all of these costs together."""
+    return tuple(
+        (compose(costs, delta).epsilon, delta) for delta in (*DELTAS, *_LARGE_DELTAS)
+    )
+
+
+def _check_length(values: Any) -> None:
+    """Raise a ValueError for what is longer than any statement is."""
+    left = [values]
+    n_values = n_letters = 0
+    while left:
+        value = left.pop()
+        n_values += 1
+        if isinstance(value, str):
+            n_letters += len(value)
+        if isinstance(value, list | dict):
+            if len(value) > _MOST_ITEMS:
+                raise ValueError("a list of a statement is too long")
+            left += value
+            left += value.values() if isinstance(value, dict) else ()
+        if n_letters > _MOST_LETTERS or n_values > _MOST_VALUES:
+            raise ValueError("a statement is too long")
+
+
+_hints = functools.cache(get_type_hints)
+
+
 def _read_fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a dataclass from JSON; a KeyError if one is missing."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return {one.name: _read(hints[one.name], values[one.name]) for one in fields(kind)}
 
 
