@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
     ".": 6400,
-    "_utils": 3900,
+    "_utils": 4150,
     "audit": 7100,
     "cli": 22550,
     "continual": 6950,
