@@ -430,7 +430,7 @@ def test_noise_of_a_seed_is_said():
 def rewritten(model, tmp_path, change):
     """Write a model file of which the description was changed, with its checksum."""
     path = tmp_path / "model.safetensors"
-    model.save(path)
+    model.save(path, overwrite=True)
     fields, _ = tensorfile.read(path, KEY)
     change(fields)
     forged(path, fields)
@@ -446,7 +446,7 @@ def rewritten(model, tmp_path, change):
     ],
 )
 def test_stand_ins_of_a_forged_file_do_not_fill_the_memory(change, tmp_path):
-    public = PublicData(X)
+    public = PublicData(X + 0.5)
     model = BY_NAME["PublicPrototypes"].load()(PureDP(1.0), list("abc"), public=public)
     path = rewritten(model.fit(X, Y), tmp_path, lambda d: None)
     assert verify(path).holds
