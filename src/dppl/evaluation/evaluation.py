@@ -557,7 +557,7 @@ def _read(kind: Any, value: Any) -> Any:
         return tuple(_read(items[0], one) for one in value)
     if kind in (Estimate, Guarantee, Together):
         return kind.from_dict(value)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return kind(**_fields(kind, value))
     if kind is float and type(value) is int:
         return float(value)
