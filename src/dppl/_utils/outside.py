@@ -7,24 +7,21 @@ import json
 import math
 from typing import Any
 
-# Bytes of one text, and objects and lists in it: what they take in memory and time.
-MOST_BYTES = 2**25
-_MOST_NESTS = 2**20
+# Bytes of one text, and values in it: what they take in memory and time.
+MOST_BYTES = 2**24
+_MOST_PARTS = 2**20
 _DEEPEST = 32
 _DIGITS = 19  # of an integer, which so is one of about 64 bits
 
 
 def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
     """Return what such a text holds; a ValueError if it is no JSON, or more than any file of dppl."""
-    n_nests = (
-        text.count("{") + text.count("[")
-        if isinstance(text, str)
-        else text.count(b"{") + text.count(b"[")
-    )
+    marks: Any = "{[," if isinstance(text, str) else (b"{", b"[", b",")
+    n_parts = sum(text.count(mark) for mark in marks)
     if len(text) > most_bytes:
         raise ValueError(f"a text of JSON has more than {most_bytes} bytes")
-    if n_nests > _MOST_NESTS:
-        raise ValueError(f"a text of JSON has more than {_MOST_NESTS} parts")
+    if n_parts > _MOST_PARTS:
+        raise ValueError(f"a text of JSON has more than {_MOST_PARTS} parts")
     try:
         value = json.loads(
             text, parse_int=_integer, parse_float=_float, parse_constant=_float

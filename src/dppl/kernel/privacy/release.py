@@ -56,8 +56,8 @@ def cost_of(
         epsilon = gaussian_epsilon(mu, delta / QUARTERS)
         return {"epsilon": epsilon, "delta": delta}
     if mechanism is Mechanism.REPEAT_AND_SELECT:
-        of_score = Fraction(parameters["noise_std_of_score"])
-        score = cost_of_gaussian(squared_sensitivity / of_score**2)
+        of_score = Fraction(parameters["noise_std_of_score"]) ** 2
+        score = cost_of_gaussian(squared_sensitivity / of_score)
         return {"rho_per_run": score["rho"], "mean_runs": 2.0}
     noise_std = parameters["noise_std"]
     if mechanism is Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
@@ -92,8 +92,9 @@ class Release:
     parameters : dict of str to float
         Of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
-        Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and,
-        where it has one, pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one
+        What `cost_of` computes from the rest; of an own mechanism what its author
+        states. Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian
+        DP) and, where it has one, pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one
         selection by the exponential mechanism, of range epsilon. A release that was
         accounted in approximate DP only has ``epsilon`` and ``delta``.
     times : int, default=1
