@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from dppl._utils.outside import parse_json
 from dppl.errors import InputError
 
 
@@ -36,7 +37,7 @@ class Fingerprint:
     def parse(cls, text: str) -> Fingerprint:
         """Read what `text` wrote."""
         try:
-            values = json.loads(text)
+            values = parse_json(text)
         except ValueError:
             values = None
         expected = {

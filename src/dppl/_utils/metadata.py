@@ -1,9 +1,9 @@
 """What a table of embeddings says of itself: its encoder, the lattice of its rows, and what its columns were called."""
 
-import json
 from typing import Any
 
 from dppl._utils.fingerprint import same_encoder
+from dppl._utils.outside import parse_json
 from dppl.errors import InputError
 
 # Entries of a table's metadata: its encoder, names of columns, the lattice whose rows
@@ -25,8 +25,8 @@ def stated(X: Any, entry: str) -> str | None:
 def columns_of(X: Any) -> dict[str, str]:
     """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
     try:
-        return checked_columns(json.loads(stated(X, COLUMNS) or "")) or {}
-    except (ValueError, RecursionError):
+        return checked_columns(parse_json(stated(X, COLUMNS) or "")) or {}
+    except ValueError:
         return {}
 
 

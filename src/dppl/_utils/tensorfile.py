@@ -15,6 +15,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load, save
 
+from dppl._utils.outside import MOST_BYTES, parse_json
 from dppl._utils.types import Array
 
 _CHECKSUM = "checksum"
@@ -44,7 +45,8 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what such bytes hold; a ValueError says what is wrong with them."""
     try:
         tensors = load(content)  # which checks all lengths
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        length = int.from_bytes(content[:8], "little")
+        header = parse_json(content[8 : 8 + length], 2 * MOST_BYTES)
         text = header.get("__metadata__", {}).get(key)
     except Exception:  # a damaged file may raise anything
         what = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
@@ -52,9 +54,9 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
     if text is None:
         raise ValueError("is a safetensors file, but not a dppl model.")
     try:
-        fields: dict[str, Any] = json.loads(text)
+        fields: dict[str, Any] = parse_json(text)
         stated = str(fields.pop(_CHECKSUM, ""))
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         raise ValueError("carries a dppl description that cannot be read.") from None
     # All bytes count but its own, which were zeros when it was computed.
     known = len(stated) == len(_UNSET) and content.count(stated.encode()) == 1

@@ -167,11 +167,7 @@ class Show(Account):
                 f"{model_card(description, sha256=sha256, results=results)}\n"
             )
             return
-        evaluation = (
-            None
-            if results is None
-            else of_model(results, description["classes"], sha256)
-        )
+        evaluation = None if results is None else of_model(results, description, sha256)
         _print(description, sha256, delta)
         if evaluation is not None:
             _print_evaluation(evaluation)

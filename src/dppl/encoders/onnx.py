@@ -35,6 +35,7 @@ import numpy as np
 
 from dppl._utils import validate
 from dppl._utils.optional import optional
+from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
@@ -166,7 +167,7 @@ def _statement(path: Path, metadata: str | None) -> dict[str, Any]:
             f"state the preprocessing of {path.name} in {file}; the module dppl.encoders.onnx says how."
         )
     try:
-        stated = dict(json.loads(text))
+        stated = dict(parse_json(text))
         required, others = _FIELDS[stated["modality"]]
     except (ValueError, TypeError, KeyError):
         raise InputError(

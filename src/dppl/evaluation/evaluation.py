@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from dppl.errors import ParameterError
 from dppl.evaluation import intervals
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.queries.outcomes import CONFIDENCES
 from dppl.reasons import NoSum
@@ -263,7 +264,7 @@ class Together:
     mu : float or None
         In Gaussian DP, rounded up; None if the two costs do not add.
     disjoint : bool
-        Whether a ledger shows that both come from different parts of the data set.
+        Whether a ledger showed that both come from different parts of the data set.
     reason : NoSum, default=None
         Why there is no mu.
     """
@@ -271,6 +272,41 @@ class Together:
     mu: float | None
     disjoint: bool
     reason: NoSum | None = None
+
+    @classmethod
+    def of(cls, model: Guarantee, here: Guarantee, *, disjoint: bool) -> Self:
+        """Return what a model and its evaluation cost together.
+
+        Parameters
+        ----------
+        model, here : Guarantee
+            Of the model, and of the evaluation.
+        disjoint : bool
+            Whether a ledger shows that both come from different parts of the data set.
+        """
+        for_persons = model.unit is Unit.PERSON
+        if for_persons != (here.unit is Unit.PERSON):
+            reason = NoSum.MODEL_OF_PERSONS if for_persons else NoSum.MODEL_OF_RECORDS
+            return cls(None, disjoint, reason)
+        first = model.mu
+        second = here.mu
+        if model.adjacency != here.adjacency or first is None or second is None:
+            return cls(None, disjoint, NoSum.OTHER_NOTIONS)
+        # Of disjoint parts a record pays for one (parallel composition); else squares
+        # of mu add up.
+        if disjoint:
+            return cls(max(first, second), disjoint)
+        return cls(total_mu([*model.costs(), *here.costs()]), disjoint)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote; ValueError, KeyError or TypeError for anything else."""
+        together = cls(**_fields(cls, content))
+        if together.mu is not None and not together.mu > 0:
+            raise ValueError("what model and evaluation cost together is above 0")
+        if (together.mu is None) == (together.reason is None):
+            raise ValueError("an evaluation says what both cost, or why nobody knows")
+        return together
 
     def __str__(self) -> str:
         return self.cost if self.mu is None else f"together with the model {self.cost}"
@@ -282,7 +318,7 @@ class Together:
             return f"what model and evaluation cost together is not known, since {words.text(self.reason)}"
         assert self.mu is not None
         why = (
-            "the parts are disjoint, so the larger cost counts"
+            "the evaluation says that the parts are disjoint, so the larger cost counts"
             if self.disjoint
             else "as if on the same records"
         )
@@ -406,37 +442,9 @@ class Evaluation(Written):
             raise ValueError(
                 f"an evaluation of format {content['format']!r}; this version reads {FORMAT}"
             )
-        values = {one.name: content[one.name] for one in fields(cls)}
-        for name in (
-            "n",
-            "accuracy",
-            "balanced_accuracy",
-            "top_k_accuracy",
-            "calibration_gap",
-            "auroc",
-        ):
-            values[name] = (
-                None if values[name] is None else Estimate.from_dict(values[name])
-            )
-        parts = {"per_class": OfClass, "bands": OfBand, "confusions": Confusion}
-        parts |= {"reliability": OfConfidence, "thresholds": Threshold}
-        for name, kind in parts.items():
-            values[name] = (
-                None
-                if values[name] is None
-                else tuple(_row(kind, row) for row in values[name])
-            )
-        values["classes"] = tuple(values["classes"])
-        values["guarantee"] = Guarantee.from_dict(values["guarantee"])
-        if values["together"] is not None:
-            reason = values["together"]["reason"]
-            values["together"] = Together(
-                **values["together"]
-                | {"reason": None if reason is None else NoSum(reason)}
-            )
-        values["labels"] = (
-            None if values["labels"] is None else _row(OfLabels, values["labels"])
-        )
+        values = _fields(cls, content)
+        if not 0 < values["confidence"] < 1:
+            raise ValueError("an interval holds with a probability")
         if [one.label for one in values["per_class"]] != list(values["classes"]):
             raise ValueError(
                 "an evaluation says something of every class, in their order"
@@ -534,12 +542,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _row(kind: Any, content: dict[str, Any]) -> Any:
-    """Read one entry of a list; what has a value and two ends is an estimate."""
-    values = {one.name: content[one.name] for one in fields(kind)}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            values[name] = Estimate.from_dict(value)
-        elif isinstance(value, list):
-            values[name] = tuple(value)
-    return kind(**values)
+def _fields(kind: Any, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass from JSON."""
+    hints = get_type_hints(kind)
+    return {one.name: _read(hints[one.name], content[one.name]) for one in fields(kind)}
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a JSON value as a field of the type `kind`; a TypeError if it is of another."""
+    items = get_args(kind)
+    if type(None) in items:
+        return None if value is None else _read(items[0], value)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(_read(items[0], one) for one in value)
+    if kind in (Estimate, Guarantee, Together):
+        return kind.from_dict(value)
+    if kind is NoSum:
+        return NoSum(value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return kind(**_fields(kind, value))
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) in ((str, int, float, bool) if kind is Any else (kind,)):
+        return value
+    raise TypeError(f"a field of type {kind} was expected")

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from dppl._utils import validate
 from dppl._utils.types import Flags, Float
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import ParameterError
 from dppl.evaluation import intervals
 from dppl.evaluation.already_predicted import predictions_of
 from dppl.evaluation.evaluation import (
@@ -41,9 +41,8 @@ from dppl.kernel.measure import (
 from dppl.kernel.persons import are_missing
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength
-from dppl.kernel.privacy.composition import total_mu
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, Charge
-from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term, Unit
+from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term
 from dppl.kernel.queries import ADD_REMOVE, outcomes
 from dppl.kernel.queries.outcomes import (
     CONFIDENCES,
@@ -60,7 +59,6 @@ from dppl.prediction.pending import (
     Predicts,
     label_sets,
 )
-from dppl.reasons import NoSum
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger
@@ -506,25 +504,7 @@ def _together(known: Known, guarantee: Guarantee) -> Together | None:
     promised = getattr(known.model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
         return None
-    for_persons = promised.unit is Unit.PERSON
-    if for_persons != (guarantee.unit is Unit.PERSON):
-        reason = NoSum.MODEL_OF_PERSONS if for_persons else NoSum.MODEL_OF_RECORDS
-        return Together(None, known.is_disjoint, reason)
-    try:
-        first = promised.mu
-        second = guarantee.mu
-    except BudgetError:  # accounted in approximate DP alone
-        first = second = None
-    if promised.adjacency != guarantee.adjacency or first is None or second is None:
-        return Together(None, known.is_disjoint, NoSum.OTHER_NOTIONS)
-    # Of disjoint parts a record pays for one (parallel composition); else squares of mu
-    # add up.
-    mu = (
-        max(first, second)
-        if known.is_disjoint
-        else total_mu([*promised.costs(), *guarantee.costs()])
-    )
-    return Together(mu, known.is_disjoint)
+    return Together.of(promised, guarantee, disjoint=known.is_disjoint)
 
 
 def variance(noise_std: float, unit: float) -> float:

@@ -17,6 +17,7 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian
 from dppl.kernel.privacy import ApproxDP, Budget, GaussianDP, Release
 from dppl.kernel.privacy.budgets import split
+from dppl.kernel.privacy.release import QUARTERS, cost_of
 from dppl.kernel.privacy.rounding import root_above
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, RowQuery
@@ -26,8 +27,6 @@ Int64 = NDArray[np.int64]
 
 # Shares of mu²: the number of records, who is in the core, its size, and its mean.
 SHARES = (1, 4, 1, 10)
-# A quarter of delta is for the Gaussian noise, and one for each of three failures.
-_QUARTERS = 4
 # Steps of the grid of means, in lattice steps. A coordinate is rounded down to it.
 _GRID = 2**16
 # Pairs that are compared at a time.
@@ -70,7 +69,7 @@ class FriendlyCore:
     at δ/4. A record is in one class, so all classes cost what one does.
     """
 
-    cost: ApproxDP
+    delta: float  # of the budget
     mus: tuple[float, ...]  # of the four steps
     squared_radius: int  # within which rows are friends, in squares of lattice steps
 
@@ -82,13 +81,13 @@ class FriendlyCore:
                 f"FriendlyCore fails with a small probability, so it is accounted in approximate DP; use ApproxDP, not "
                 f"{budget!r}."
             )
-        allowed = ApproxDP(budget.epsilon, budget.delta / _QUARTERS)
+        allowed = ApproxDP(budget.epsilon, budget.delta / QUARTERS)
         mus = tuple(one.mu for one in split(allowed, SHARES))
-        return cls(budget, mus, squared_radius)
+        return cls(budget.delta, mus, squared_radius)
 
     def release(self, rows: Int8, lattice: Lattice, source: Randomness) -> Float:
         """Return the noisy mean of the core, in units of unit rows; zero where the core is too small for one."""
-        quarter = self.cost.delta / _QUARTERS
+        quarter = self.delta / QUARTERS
         of_size, of_friends, of_core, of_mean = map(GaussianDP, self.mus)
         counting = RoundedGaussian.within(of_size, Fraction(1))
         noisy = int(counting.release(np.array([len(rows)]), source)[0])
@@ -119,16 +118,19 @@ class FriendlyCore:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
+        parameters = {
+            "squared_radius": float(self.squared_radius),
+            **{f"mu_{step}": mu for step, mu in enumerate(self.mus, 1)},
+        }
         return Release(
             mechanism=Term(Mechanism.FRIENDLY_CORE),
             statistic=statistic,
             sensitivity=2.0,
             norm=Norm.L2_IN_RADII_OF_A_CORE,
-            parameters={
-                "squared_radius": float(self.squared_radius),
-                **{f"mu_{step}": mu for step, mu in enumerate(self.mus, 1)},
-            },
-            cost=self.cost.to_dict(),
+            parameters=parameters,
+            cost=cost_of(
+                Mechanism.FRIENDLY_CORE, Fraction(4), parameters, delta=self.delta
+            ),
         )
 
 

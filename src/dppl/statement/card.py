@@ -62,7 +62,7 @@ def model_card(
             raise InputError(
                 "a card may be published, so it takes a private evaluation; exact numbers are for a page."
             )
-        evaluated = of_model(results, description["classes"], sha256 or "")
+        evaluated = of_model(results, description, sha256 or "")
     said = content(description, sha256=sha256 or "not computed")
     uri = uri_of(description["encoder"])
     # Names and descriptions come from a file and are cut where lists are long.

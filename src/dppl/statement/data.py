@@ -1,24 +1,25 @@
 """What a statement says of a model: a JSON-ready dictionary in the form of docs/report.schema.json."""
 
-import json
 import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dppl._utils.fingerprint import Fingerprint, in_short
+from dppl._utils.outside import parse_json
 from dppl.encoders.catalogue import PRESETS, READS
 from dppl.encoders.windows import said
 from dppl.errors import InputError, ParameterError
 from dppl.evaluation import Estimate, Evaluation
+from dppl.evaluation.evaluation import Together
 from dppl.finetune.network_file import describe as describe_finetuned
 from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.methods.model_file import describe as describe_model
 from dppl.methods.public_data import ExamplesKept
@@ -158,10 +159,7 @@ def content(
                     "norm": words.text(release.norm),
                     "sensitivity": words.sensitivity(release, guarantee.unit),
                     "parameters": words.noise(release, guarantee.unit),
-                    "cost": [
-                        f"{name} = {rounded_up(value)}"
-                        for name, value in release.cost.items()
-                    ],
+                    "cost": words.price(release),
                 }
                 for release, times in words.in_a_row(guarantee.releases)
             ],
@@ -387,7 +385,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"there is no results file {path}; {_WRITES} writes one.")
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except ValueError:
         content = None
     if not isinstance(content, dict) or "accuracy" not in content:
@@ -467,9 +465,12 @@ def is_private(results: Mapping[str, Any] | Evaluation) -> bool:
 
 
 def of_model(
-    content: Mapping[str, Any] | Evaluation, classes: Sequence[Any], sha256: str
+    content: Mapping[str, Any] | Evaluation,
+    description: Mapping[str, Any],
+    sha256: str,
 ) -> dict[str, Any]:
-    """Return what a page says of a private evaluation, which must be of a model with these classes."""
+    """Return what a page says of a private evaluation, which must be of a model with the classes of this one."""
+    classes = list(map(str, description["classes"]))
     try:
         evaluation = (
             content
@@ -480,16 +481,26 @@ def of_model(
         raise InputError(
             f"the evaluation lacks a field, or a field has another form; {_SAME}"
         ) from None
-    if list(map(str, evaluation.classes)) != list(map(str, classes)):
+    if list(map(str, evaluation.classes)) != classes:
         raise InputError(f"the evaluation is of a model with other classes; {_SAME}")
+    # Of a table of predictions nobody knows which file made it.
+    named = evaluation.model_sha256
+    same_file = None if named is None else named == sha256
+    stated = evaluation.together
+    together = None
+    if same_file:
+        # Computed from both guarantees: a file could state any cost.
+        together = Together.of(
+            Guarantee.from_dict(description["guarantee"]),
+            evaluation.guarantee,
+            disjoint=stated is not None and stated.disjoint,
+        )
+    evaluation = replace(evaluation, together=together)
     return {
         "confidence": evaluation.confidence,
         "counted": evaluation.counted,
         "secure_noise": evaluation.guarantee.secure_noise,
-        # Of a table of predictions nobody knows which file made it.
-        "same_file": None
-        if evaluation.model_sha256 is None
-        else evaluation.model_sha256 == sha256,
+        "same_file": same_file,
         "facts": [list(row) for row in evaluation.facts()],
         "per_class": [
             {

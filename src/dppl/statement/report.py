@@ -185,9 +185,7 @@ def make_report(
             else results
         )
         if not isinstance(evaluation, Mapping) or is_private(evaluation):
-            known["private_evaluation"] = of_model(
-                evaluation, description["classes"], digest
-            )
+            known["private_evaluation"] = of_model(evaluation, description, digest)
         else:
             known["evaluation"] = evaluation_of(evaluation, description["classes"])
     if ledger is not None:

@@ -280,15 +280,22 @@ def _thousandths(rate: float) -> int:
     return min(math.ceil(1000 * rate), 1000)
 
 
+def price(release: Release) -> list[str]:
+    """Return what a release costs, in each notion that it has, such as "mu = 0.5"."""
+    costs = [
+        f"{name} = {rounded_up(release.cost[name])}"
+        for name in _COSTS
+        if name in release.cost
+    ]
+    stated = release.mechanism.code.states_its_cost
+    return [*costs, "as stated, not computed again"] if stated else costs
+
+
 def _release(release: Release, times: int, unit: Unit) -> str:
     parameters = ", ".join(
         f"{name} {value}" for name, value in _parameters(release, unit)
     )
-    cost = ", ".join(
-        f"{name} = {rounded_up(release.cost[name])}"
-        for name in _COSTS
-        if name in release.cost
-    )
+    cost = ", ".join(price(release))
     return (
         f"{f'{times} times ' if times > 1 else ''}{text(release.statistic, unit)} by the "
         f"{drawn(release.mechanism, release.times)} ({text(release.norm)} sensitivity {sensitivity(release, unit)}, "

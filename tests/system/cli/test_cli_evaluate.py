@@ -221,7 +221,7 @@ class TestAccount:
         )
         assert result.exit_code == 0
         assert (
-            "With the model: mu = 0.8 (the parts are disjoint, so the larger cost counts)."
+            "With the model: mu = 0.8 (the evaluation says that the parts are disjoint, so the larger cost counts)."
             in result.stdout
         )
         assert (

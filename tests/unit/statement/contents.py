@@ -148,7 +148,9 @@ def everything(names):
             file=file,
             by="Klinik für Prüfung",
             evaluation=evaluation_of(evaluated(names), names),
-            private_evaluation=of_model(privately_evaluated(names), names, digest),
+            private_evaluation=of_model(
+                privately_evaluated(names, digest), description, digest
+            ),
             ledger=account(),
             gallery=gallery(names[:30]),
         )

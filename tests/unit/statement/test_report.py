@@ -17,10 +17,12 @@ import dppl
 from dppl import PublicData, lab
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
+from dppl.evaluation.evaluation import Together
+from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.methods import LinearProbe
 from dppl.statement import Report, make_report, model_card, words
-from dppl.statement.data import content, describe, evaluation_of
+from dppl.statement.data import content, describe, evaluation_of, file_of, of_model
 from dppl.statement.pictures import gallery_of
 from dppl.statement.rendering import at_most, view
 from unit.statement.contents import (
@@ -318,7 +320,7 @@ def test_a_private_evaluation_comes_before_the_promise_in_the_order_of_the_class
         "cannot tell",
         "holds with 90 %",
         "may be published",
-        "mu = 0.3 (the parts are",
+        "(the evaluation says that the parts are",
     ):
         assert text in part
     places = [
@@ -339,6 +341,70 @@ def name_of(text):
     from dppl.statement.rendering import name
 
     return str(name(text)).removeprefix('<bdi dir="auto">')
+
+
+def test_what_model_and_evaluation_cost_together_is_computed_and_never_read():
+    model = fitted(["a", "b"])
+    report = model.report()
+    own = report.dict()["model"]["sha256"]
+    mu = model.guarantee_.mu
+    for stated, cost in (
+        (Together(1e-4, disjoint=False), mu * 2**0.5),
+        (Together(1e-4, disjoint=True), mu),
+        (None, mu * 2**0.5),
+    ):
+        evaluation = replace(privately_evaluated(["a", "b"], own), together=stated)
+        shown = dict(
+            of_model(evaluation.to_dict(), describe_of(model), own)["guarantee"]
+        )
+        assert f"mu = {rounded_up(cost, 4)} (" in shown["With the model"]
+    # What it costs with a model that is not at hand, nobody knows.
+    other = privately_evaluated(["a", "b"], 64 * "0")
+    assert "With the model" not in dict(
+        of_model(other, describe_of(model), own)["guarantee"]
+    )
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"together": {"mu": "x", "disjoint": 1, "reason": {}}},
+        {"together": {"mu": -1.0, "disjoint": False, "reason": ""}},
+        {"temperature": "hot"},
+        {"confidence": "a"},
+        {"confidence": 10**18},
+        {"n": {"value": "x", "low": 0, "high": 1}},
+        {"bands": [{"classes": 5}]},
+        {"model_sha256": 5},
+        {"top_k": "a"},
+        {"unit": ["record"]},
+    ],
+    ids=str,
+)
+def test_a_field_of_another_type_is_the_error_of_the_evaluation(forged, tmp_path):
+    model = fitted(["a", "b"])
+    fields = privately_evaluated(["a", "b"]).to_dict()
+    path = tmp_path / "e.json"
+    path.write_text(json.dumps(fields))
+    assert model.report(results=path).html()
+    path.write_text(json.dumps(fields | forged))
+    with pytest.raises(InputError, match="lacks a field"):
+        model.report(results=path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"accuracy": 1' + "0" * 400 + "}", '{"accuracy": NaN}']
+)
+def test_json_beyond_all_bounds_is_no_evaluation(text, tmp_path):
+    (tmp_path / "e.json").write_text(text)
+    with pytest.raises(InputError, match="does not hold an evaluation"):
+        fitted(["a", "b"]).report(results=tmp_path / "e.json")
+
+
+def describe_of(model):
+    """Return what the file of a model says."""
+    with file_of(model) as path:
+        return describe(path)
 
 
 def test_a_private_evaluation_of_another_file_is_marked_and_of_other_classes_refused(

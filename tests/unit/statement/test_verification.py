@@ -1,6 +1,8 @@
 """What a file states is computed again: every honest model verifies, and every number that was changed is found."""
 
+import contextlib
 import json
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -15,14 +17,17 @@ from dppl import (
     Ledger,
     MeanPrototypes,
     PrivateSearch,
+    PublicData,
     PureDP,
     SoftmaxPrototypes,
 )
+from dppl._utils import tensorfile
 from dppl.audit.verification import verify
 from dppl.errors import DpplError, ModelFileError
 from dppl.finetune import Recipe, SparseFinetuner
 from dppl.kernel import Measurement
 from dppl.kernel.queries import ClassSums
+from dppl.methods.model_file import KEY
 from dppl.methods.registry import BY_NAME
 from laws.recipes import CHARGED, KINDS, SHARED
 from laws.streams import learn, stream
@@ -420,3 +425,46 @@ def test_noise_of_a_seed_is_said():
         "from the operating system" in text for text in verify(seeded).believed
     )
     assert any("from a seed" in text for text in verify(seeded).believed)
+
+
+def rewritten(model, tmp_path, change):
+    """Write a model file of which the description was changed, with its checksum."""
+    path = tmp_path / "model.safetensors"
+    model.save(path, overwrite=True)
+    fields, _ = tensorfile.read(path, KEY)
+    change(fields)
+    forged(path, fields)
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["parameters"].update(n_prototypes=10**7),
+        lambda d: d["parameters"].update(n_prototypes=10**18),
+        lambda d: d["lattice"].update(n_features=2 * 10**6),
+    ],
+)
+def test_stand_ins_of_a_forged_file_do_not_fill_the_memory(change, tmp_path):
+    public = PublicData(X + 0.5)
+    model = BY_NAME["PublicPrototypes"].load()(PureDP(1.0), list("abc"), public=public)
+    path = rewritten(model.fit(X, Y), tmp_path, lambda d: None)
+    assert verify(path).holds
+    tracemalloc.start()
+    try:
+        found = verify(rewritten(model, tmp_path, change))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not found.holds
+    assert "more than a check computes with" in str(found)
+    assert peak < 2**26
+
+
+@pytest.mark.parametrize("steps", [10**18, 10**400, 0.5, "a", [1], {"a": 1}])
+def test_any_number_of_steps_of_a_forged_file_ends_in_its_error(steps, tmp_path):
+    model = BY_NAME["GlobalAdapt"].load()(ApproxDP(1.0, 1e-6), list("abc")).fit(X, Y)
+    assert verify(model).holds
+    path = rewritten(model, tmp_path, lambda d: d["parameters"].update(steps=steps))
+    with contextlib.suppress(ModelFileError):
+        assert not verify(path).holds

@@ -10,7 +10,6 @@ Arrow and the codecs may quote bytes that they could not read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ import pyarrow as pa
 from dppl._utils import validate
 from dppl._utils.fingerprint import same_encoder
 from dppl._utils.metadata import LATTICE
+from dppl._utils.outside import parse_json
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 from dppl.io.records.labels import AnyPath, Array, converting, listed, read_label_file
@@ -318,7 +318,7 @@ def table_files(place: Place) -> list[Place]:
             converting(f"{manifest} must be JSON", "run the same dppl embed again"),
             manifest.open() as file,
         ):
-            content = json.loads(file.read())
+            content = parse_json(file.read())
             finished = content["finished"]
             names = {shard["file"] for shard in content.get("shards", ())}
         if finished is not True:

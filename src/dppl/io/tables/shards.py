@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._utils.files import locked, named, write_atomically
+from dppl._utils.outside import parse_json
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.record import PersonId
 from dppl.io.tables.read import MANIFEST
@@ -284,7 +285,7 @@ class ShardedTable:
                 )
             return [], False
         try:
-            manifest = json.loads(path.read_bytes())
+            manifest = parse_json(path.read_bytes())
             version = manifest["version"]
             parameters = manifest["parameters"]
             finished = manifest["finished"]

@@ -17,8 +17,8 @@ from dppl.kernel.lattice.lattice import round_within
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import Budget, GaussianDP
-from dppl.kernel.privacy.release import Release
-from dppl.kernel.privacy.rounding import cost_of_gaussian, root_below
+from dppl.kernel.privacy.release import Release, cost_of
+from dppl.kernel.privacy.rounding import root_below
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Float = NDArray[np.float64]
@@ -102,13 +102,15 @@ class CoinPress:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
+        shares = {f"share_{i}": share for i, share in enumerate(self.split, 1)}
+        parameters = {"mu": self.mu, **shares}
         return Release(
             mechanism=Term(Mechanism.COINPRESS, n_steps=len(self.split)),
             statistic=statistic,
             sensitivity=2.0,
             norm=Norm.L2_IN_RADII,
-            parameters={f"share_{i + 1}": share for i, share in enumerate(self.split)},
-            cost=cost_of_gaussian(Fraction(self.mu) ** 2),
+            parameters=parameters,
+            cost=cost_of(Mechanism.COINPRESS, Fraction(4), parameters),
         )
 
     def _steps(

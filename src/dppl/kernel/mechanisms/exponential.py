@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dppl.errors import InputError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import Budget
-from dppl.kernel.privacy.release import Release
-from dppl.kernel.privacy.rounding import cost_of_selection
+from dppl.kernel.privacy.release import Release, cost_of
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
@@ -323,16 +322,22 @@ class ExponentialMechanism:
         one: twice epsilon in pure DP, and in zCDP the square of twice the range over
         eight (the same class is the worse case).
         """
-        epsilon = self.epsilon if self.adjacency == "add-remove" else 2 * self.epsilon
-        return Release(
-            mechanism=Term(Mechanism.EXPONENTIAL)
+        mechanism = (
+            Term(Mechanism.EXPONENTIAL)
             if self.size == 1
-            else Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size),
+            else Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size)
+        )
+        parameters = {
+            "epsilon_per_selection": self.epsilon,
+            "n_selections": 1.0 if self.adjacency == "add-remove" else 2.0,
+        }
+        return Release(
+            mechanism=mechanism,
             statistic=statistic,
             sensitivity=float(self.sensitivity),
             norm=Norm.MONOTONE_UTILITY,
-            parameters={"epsilon_per_selection": self.epsilon},
-            cost=cost_of_selection(epsilon),
+            parameters=parameters,
+            cost=cost_of(mechanism.code, Fraction(self.sensitivity) ** 2, parameters),
         )
 
     @property

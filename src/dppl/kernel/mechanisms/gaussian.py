@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import Budget
-from dppl.kernel.privacy.release import Release
-from dppl.kernel.privacy.rounding import cost_of_gaussian, root_above
+from dppl.kernel.privacy.release import Release, cost_of
+from dppl.kernel.privacy.rounding import root_above
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 Int64 = NDArray[np.int64]
@@ -74,14 +74,14 @@ class RoundedGaussian:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
+        of_one = self.squared_sensitivity / self.times
+        parameters = {name: getattr(self, name) for name in self._stated}
         return Release(
             mechanism=Term(self._code),
             statistic=statistic,
-            sensitivity=math.sqrt(self.squared_sensitivity / self.times),
+            sensitivity=math.sqrt(of_one),
             norm=self._norm,
-            parameters={name: getattr(self, name) for name in self._stated},
-            cost=cost_of_gaussian(
-                self.squared_sensitivity / Fraction(self.noise_std) ** 2
-            ),
+            parameters=parameters,
+            cost=cost_of(self._code, of_one, parameters, self.times),
             times=self.times,
         )

@@ -13,12 +13,9 @@ from dppl.errors import BudgetError
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import ApproxDP, Budget
-from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.release import Release, cost_of
 from dppl.kernel.privacy.rounding import root_above
-from dppl.kernel.privacy.sampling import (
-    sampled_gaussian_epsilon,
-    sampled_gaussian_multiplier,
-)
+from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.kernel.privacy.terms import Mechanism, Norm, Statistic, Term
 
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
@@ -32,7 +29,7 @@ class SampledGaussian:
     each: RoundedGaussian  # the noise of one release
     times: int
     threshold: int  # a record is in a sample with probability threshold/2³²
-    cost: ApproxDP  # of all releases together
+    delta: float  # of the budget
 
     @classmethod
     def within(
@@ -65,17 +62,7 @@ class SampledGaussian:
         each = RoundedGaussian(
             squared_sensitivity=squared_sensitivity, noise_std=noise_std
         )
-        epsilon = (
-            sampled_gaussian_epsilon(multiplier, budget.delta, **sampling)
-            if mu
-            else budget.epsilon
-        )
-        return cls(
-            each=each,
-            times=times,
-            threshold=threshold,
-            cost=ApproxDP(epsilon, budget.delta),
-        )
+        return cls(each=each, times=times, threshold=threshold, delta=budget.delta)
 
     @property
     def noise_std(self) -> float:
@@ -89,15 +76,18 @@ class SampledGaussian:
 
     def describe(self, statistic: Term[Statistic]) -> Release:
         """Return the entry of the guarantee."""
+        code = Mechanism.SAMPLED_ROUNDED_GAUSSIAN
+        squared = self.each.squared_sensitivity
+        parameters = {
+            "noise_std": self.noise_std,
+            "sampling_rate": self.threshold / 2**_RATE_BITS,
+        }
         return Release(
-            mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
+            mechanism=Term(code),
             statistic=statistic,
-            sensitivity=math.sqrt(self.each.squared_sensitivity),
+            sensitivity=math.sqrt(squared),
             norm=Norm.L2,
-            parameters={
-                "noise_std": self.noise_std,
-                "sampling_rate": self.threshold / 2**_RATE_BITS,
-            },
-            cost=self.cost.to_dict(),
+            parameters=parameters,
+            cost=cost_of(code, squared, parameters, self.times, self.delta),
             times=self.times,
         )

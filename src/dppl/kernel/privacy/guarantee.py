@@ -22,10 +22,11 @@ from dppl.kernel.privacy.composition import (
     total_epsilon,
     total_mu,
 )
-from dppl.kernel.privacy.release import Release, read_fields
+from dppl.kernel.privacy.release import CLOSE, Release, read_fields
 from dppl.kernel.privacy.terms import (
     Assumption,
     Caveat,
+    Mechanism,
     Neighbours,
     PublicInput,
     Term,
@@ -48,10 +49,11 @@ _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Further deltas at which epsilons bound tests for a record, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
-# Items of a list and letters of a text that a statement may hold. None has near as many;
-# a forged one would keep whoever shows it busy for minutes.
+# Items of a list that a statement may hold, and letters and values of all of it. None
+# has near as many; a forged one would keep whoever shows it busy for minutes.
 _MOST_ITEMS = 1000
-_MOST_LETTERS = 300_000
+_MOST_LETTERS = 1_000_000
+_MOST_VALUES = 50_000
 # Shares of outsiders wrongly suspected at which statements say how many members a test
 # identifies.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
@@ -172,7 +174,7 @@ class Guarantee:
             )
         unit = self.unit.of_account
         return [
-            replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit)
+            _cost(tuple(release.cost.items()), self.adjacency, unit)
             for release in self.releases
         ]
 
@@ -180,7 +182,7 @@ class Guarantee:
     def mu(self) -> float | None:
         """What all releases cost in Gaussian DP, rounded up; None if one was not accounted in it."""
         return (
-            total_mu(self.costs())
+            _mu_of(tuple(self.costs()))
             if all("mu" in release.cost for release in self.releases)
             else None
         )
@@ -191,12 +193,7 @@ class Guarantee:
         if sampling is not None:
             from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
 
-            epsilon = sampled_gaussian_epsilon(delta=delta, **sampling)
-            return (
-                epsilon
-                if stated is None or delta < stated.delta
-                else min(epsilon, stated.epsilon)
-            )
+            return sampled_gaussian_epsilon(delta=delta, **sampling)
         return (
             compose(self.costs(), delta).epsilon
             if stated is None
@@ -285,10 +282,11 @@ class Guarantee:
     def pure_epsilon(self) -> float | None:
         """What all releases cost in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
         if not self.releases or any(
-            "epsilon" not in release.cost for release in self.releases
+            "epsilon" not in release.cost or "delta" in release.cost
+            for release in self.releases
         ):
             return None
-        return total_epsilon(self.costs()) if self._approximate()[0] is None else None
+        return total_epsilon(self.costs())
 
     @property
     def usual_delta(self) -> float:
@@ -339,16 +337,14 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is."""
-        left: list[Any] = [values]
-        while left:
-            value = left.pop()
-            if isinstance(value, str) and len(value) > _MOST_LETTERS:
-                raise ValueError("a text of a statement is too long")
-            if isinstance(value, list | dict):
-                if len(value) > _MOST_ITEMS:
-                    raise ValueError("a list of a statement is too long")
-                left += value.values() if isinstance(value, dict) else value
+        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is, or contradicts itself."""
+        _check_length(values)
+        codes = [one["mechanism"]["code"] for one in values["releases"]]
+        if len(codes) > 1 and Mechanism.REPEAT_AND_SELECT in codes:
+            raise ValueError("a search is a release alone")
+        # Each takes seconds to account.
+        if codes.count(Mechanism.SAMPLED_ROUNDED_GAUSSIAN) > 1:
+            raise ValueError("several releases of samples have no cost together")
         guarantee = cls(
             **read_fields(cls, {"n_models": 1, "parties": [], "left": {}} | values)
         )
@@ -356,31 +352,37 @@ class Guarantee:
             raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
         if guarantee.n_models < 0:
             raise ValueError("a guarantee is of a number of models")
+        if any(map(guarantee._is_too_cheap, guarantee.releases)):
+            raise ValueError("a selection costs less than its neighbours allow")
         return guarantee
 
-    def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
-        """Return what one release costs that was accounted in approximate DP only, and how it samples, if it does.
+    def _is_too_cheap(self, release: Release) -> bool:
+        """Whether a selection states fewer selections than one neighbour step changes."""
+        if "n_selections" not in release.parameters:
+            return False
+        neighbours = (self.neighbours or NEIGHBOURS[self.adjacency]).innermost
+        least = 1 if self.adjacency == "add-remove" else 2
+        if neighbours.code is Neighbours.PERSON_IN_CLASSES:
+            least *= neighbours["max_classes"]
+        return release.parameters["n_selections"] < least
 
-        Several releases state no total, which follows from how one of them samples and
-        from the mu of the others.
+    def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
+        """Return what the one release costs that has no other cost than in approximate DP, or how a release samples.
+
+        What follows from sampling is computed for all releases together, and never read.
         """
-        sampled = [one for one in self.releases if "delta" in one.cost]
+        alone = [one for one in self.releases if "delta" in one.cost]
         others = [one.cost for one in self.releases if "delta" not in one.cost]
-        if len(sampled) != 1 or not all("mu" in cost for cost in others):
+        if len(alone) != 1 or not all("mu" in cost for cost in others):
             return None, None
-        (release,) = sampled
-        stated = (
-            None if others else ApproxDP(release.cost["epsilon"], release.cost["delta"])
-        )
-        if not {"noise_std", "sampling_rate"} <= set(release.parameters):
-            return stated, None
-        # The last digits went through floats.
-        multiplier = (1 - 1e-9) * release.parameters["noise_std"] / release.sensitivity
-        rate = release.parameters["sampling_rate"]
+        (release,) = alone
+        if release.mechanism.code is not Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
+            stated = ApproxDP(release.cost["epsilon"], release.cost["delta"])
+            return (None if others else stated), None
         mu = total_mu(Cost.from_dict(cost) for cost in others) if others else 0.0
-        return stated, {
-            "multiplier": multiplier,
-            "sampling_rate": rate,
+        return None, {
+            "multiplier": CLOSE * release.parameters["noise_std"] / release.sensitivity,
+            "sampling_rate": release.parameters["sampling_rate"],
             "steps": release.times,
             "mu": mu,
         }
@@ -395,10 +397,7 @@ class Guarantee:
         if stated is not None:
             return [(stated.epsilon, stated.delta)]
         pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
-        return [
-            *pure,
-            *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS)),
-        ]
+        return [*pure, *_composed(tuple(self.costs()))]
 
     def _selection(self) -> float | None:
         """Return the range of the one selection that was released, if that is all."""
@@ -407,3 +406,39 @@ class Guarantee:
         ):
             return None
         return self.releases[0].cost["epsilon"]
+
+
+@functools.lru_cache(maxsize=2 * _MOST_ITEMS)  # a curve asks at each of its points
+def _cost(parts: tuple[tuple[str, float], ...], adjacency: str, unit: Unit) -> Cost:
+    return replace(Cost.from_dict(dict(parts)), adjacency=adjacency, unit=unit)
+
+
+@functools.lru_cache(maxsize=16)
+def _mu_of(costs: tuple[Cost, ...]) -> float:
+    return total_mu(costs)
+
+
+@functools.lru_cache(maxsize=16)
+def _composed(costs: tuple[Cost, ...]) -> tuple[tuple[float, float], ...]:
+    """Return pairs (epsilon, delta) that hold for all of these costs together."""
+    return tuple(
+        (compose(costs, delta).epsilon, delta) for delta in (*DELTAS, *_LARGE_DELTAS)
+    )
+
+
+def _check_length(values: Any) -> None:
+    """Raise a ValueError for what is longer than any statement is."""
+    left = [values]
+    n_values = n_letters = 0
+    while left:
+        value = left.pop()
+        n_values += 1
+        if isinstance(value, str):
+            n_letters += len(value)
+        if isinstance(value, list | dict):
+            if len(value) > _MOST_ITEMS:
+                raise ValueError("a list of a statement is too long")
+            left += value
+            left += value.values() if isinstance(value, dict) else ()
+        if n_letters > _MOST_LETTERS or n_values > _MOST_VALUES:
+            raise ValueError("a statement is too long")

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from dppl._utils import validate
 from dppl._utils.optional import how_to_install
+from dppl._utils.outside import parse_json
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
 from dppl.kernel.privacy.accounting import (
@@ -51,7 +52,7 @@ from dppl.kernel.privacy.composition import (
 )
 from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency, Charge, Guarantee
 from dppl.kernel.privacy.rounding import below, root_below
-from dppl.kernel.privacy.terms import Unit
+from dppl.kernel.privacy.terms import Mechanism, Term, Unit
 from dppl.kernel.privacy.tradeoff import (
     SMALLEST_EPSILON,
     gaussian_epsilon,
@@ -101,6 +102,10 @@ _LOOKS = str.maketrans(
 # cost.
 Paid: TypeAlias = tuple[str | None, dict[str, Any]]
 
+_FOREIGN = (
+    "the ledger holds what dppl did not write, so nothing is charged to it; restore a copy "
+    "that is whole."
+)
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
 # Every transaction takes the one write lock first, so that nobody charges between its
 # read and its write. PostgreSQL needs its default isolation for that, whatever the
@@ -282,7 +287,15 @@ class Ledger:
                 )
                 row = connection.execute(account.returning(*_DATASETS.c)).one()
         self.dataset = dataset
-        self.budget = budget_from_dict(row.budget)
+        try:
+            self.budget = budget_from_dict(row.budget)
+            validate.one_of(
+                _ROUTES[tuple(self.budget.to_dict())], accounting=row.accounting
+            )
+            validate.one_of(ADJACENCIES, adjacency=row.adjacency)
+            validate.one_of(UNITS, unit=row.unit)
+        except (KeyError, TypeError, ValueError):
+            raise LedgerError(_FOREIGN) from None
         self.adjacency = row.adjacency
         self.accounting = row.accounting
         self.unit = row.unit
@@ -344,6 +357,12 @@ class Ledger:
             if not getattr(guarantee, name)
         }
         drawn = dict.fromkeys((one.mechanism, one.times) for one in guarantee.releases)
+        public = (parameters or {}) | unusual
+        try:
+            parse_json(_as_json(public))
+        except ValueError as error:
+            rule = f"must be JSON that can be read again, and {error}"
+            raise ParameterError(f"{rule}.", parameter="parameters") from None
         given = run
         run = run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
@@ -369,7 +388,7 @@ class Ledger:
                 adjacency=guarantee.adjacency,
                 partition=partition,
                 estimator=estimator,
-                parameters=(parameters or {}) | unusual,
+                parameters=public,
                 dppl_version=__version__,
                 charged_at=_now(),
                 run=run,
@@ -515,9 +534,12 @@ class Ledger:
                 for column in _RELEASES.c
                 if column.key not in hidden
             ]
-            return [
+            paid = [
                 dict(row._mapping) for row in _rows(connection, self.dataset, *columns)
             ]
+        for one in paid:
+            _check_charge(one)
+        return paid
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole account, JSON-ready."""
@@ -726,7 +748,8 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
         engine = sa.create_engine(
             url,
             poolclass=sa.pool.NullPool,
-            json_serializer=lambda value: json.dumps(value, default=str),
+            json_serializer=_as_json,
+            json_deserializer=_read_column,
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         # Other texts than of a missing module could quote a password.
@@ -824,10 +847,50 @@ def _rows(
 
 
 def _paid(connection: sa.Connection, dataset: str) -> list[Paid]:
-    return [
+    paid: list[Paid] = [
         tuple(row)
         for row in _rows(connection, dataset, _RELEASES.c.partition, _RELEASES.c.cost)
     ]
+    for _, cost in paid:
+        _check_cost(cost)
+    return paid
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _read_column(text: object) -> Any:
+    """Return the JSON of a column, which anybody who has the file may have written."""
+    try:
+        return parse_json(str(text))  # SQLite gives numbers as such
+    except ValueError:
+        raise LedgerError(_FOREIGN) from None
+
+
+def _check_cost(cost: Any) -> None:
+    """Raise unless a charge has a cost."""
+    try:
+        Cost.from_dict(cost)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise LedgerError(_FOREIGN) from None
+
+
+def _check_charge(charge: Mapping[str, Any]) -> None:
+    """Raise unless a charge has the form that `Ledger.charge` writes."""
+    _check_cost(charge["cost"])
+    texts = ("status", "estimator", "charged_at")
+    try:
+        for one in charge["mechanism"]:
+            Term.from_dict(Mechanism, one["mechanism"])
+            validate.positive_integer(times=one["times"])
+        whole = all(type(charge[name]) is str for name in texts)
+        whole &= isinstance(charge["parameters"], dict)
+        whole &= isinstance(charge["model_sha256"], str | None)
+    except (KeyError, TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise LedgerError(_FOREIGN)
 
 
 def _now() -> str:

@@ -2,15 +2,79 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dppl.errors import BudgetError
+from dppl.errors import BudgetError, DpplError
 from dppl.kernel.privacy.budgets import Budget, budget_from_dict
 from dppl.kernel.privacy.rounding import above, cost_of_gaussian, cost_of_selection
 from dppl.kernel.privacy.terms import Code, Mechanism, Norm, Statistic, Term
+from dppl.kernel.privacy.tradeoff import gaussian_epsilon
+
+# The last digits of numbers in a file went through floats.
+CLOSE = 1 - 1e-9
+# The same of sums over samples, which are accounted on a grid.
+_CLOSE_ON_A_GRID = 1 - 2**-20
+# Mechanisms of which several draws have no known cost.
+_ONCE = (Mechanism.FRIENDLY_CORE, Mechanism.REPEAT_AND_SELECT)
+# A quarter of FriendlyCore's delta is for its noise, and one for each of three failures.
+QUARTERS = 4
+
+
+def cost_of(
+    mechanism: Mechanism,
+    squared_sensitivity: Fraction,
+    parameters: Mapping[str, float],
+    times: int = 1,
+    delta: float = 0.0,
+) -> dict[str, float]:
+    """Return what a mechanism with these parameters costs, rounded up; `delta` is of those in approximate DP alone.
+
+    Whoever draws states this cost, and whoever reads a file compares. A search has more
+    to its cost than the noise of its score, which gives a lower bound here.
+    """
+    if mechanism in (Mechanism.EXPONENTIAL, Mechanism.JOINT_EXPONENTIAL):
+        count = times * Fraction(parameters["n_selections"])
+        return cost_of_selection(
+            above(count * Fraction(parameters["epsilon_per_selection"]))
+        )
+    if mechanism is Mechanism.COINPRESS:
+        shares = [
+            Fraction(value)
+            for name, value in parameters.items()
+            if name.startswith("share_")
+        ]
+        whole = max(Fraction(1), sum(shares, Fraction(0)))
+        return cost_of_gaussian(times * whole * Fraction(parameters["mu"]) ** 2)
+    if mechanism is Mechanism.FRIENDLY_CORE:
+        squares = [Fraction(parameters[f"mu_{step}"]) ** 2 for step in range(1, 5)]
+        mu = cost_of_gaussian(sum(squares, Fraction(0)))["mu"]
+        epsilon = gaussian_epsilon(mu, delta / QUARTERS)
+        return {"epsilon": epsilon, "delta": delta}
+    if mechanism is Mechanism.REPEAT_AND_SELECT:
+        of_score = Fraction(parameters["noise_std_of_score"]) ** 2
+        score = cost_of_gaussian(squared_sensitivity / of_score)
+        return {"rho_per_run": score["rho"], "mean_runs": 2.0}
+    noise_std = parameters["noise_std"]
+    if mechanism is Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
+        from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
+
+        epsilon = sampled_gaussian_epsilon(
+            CLOSE * noise_std / math.sqrt(squared_sensitivity),
+            delta,
+            parameters["sampling_rate"],
+            times,
+        )
+        return {"epsilon": epsilon, "delta": delta}
+    variance = Fraction(noise_std) ** 2
+    if mechanism is Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN:
+        off_diagonal = Fraction(parameters["off_diagonal_noise_std"])
+        variance = min(variance, 2 * off_diagonal**2)
+    return cost_of_gaussian(times * squared_sensitivity / variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +92,9 @@ class Release:
     parameters : dict of str to float
         Of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
-        Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and,
-        where it has one, pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one
+        What `cost_of` computes from the rest; of an own mechanism what its author
+        states. Under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian
+        DP) and, where it has one, pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one
         selection by the exponential mechanism, of range epsilon. A release that was
         accounted in approximate DP only has ``epsilon`` and ``delta``.
     times : int, default=1
@@ -68,8 +133,11 @@ class Release:
             )
         # Selections for several classes, or several steps of one selection: the ranges
         # add up.
+        selections = n_rows * self.parameters["n_selections"]
         return replace(
-            self, cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"])))
+            self,
+            parameters=self.parameters | {"n_selections": selections},
+            cost=cost_of_selection(above(n_rows * Fraction(self.cost["epsilon"]))),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,38 +154,64 @@ class Release:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote; a ValueError if it states less than its mechanism costs."""
         release = cls(**read_fields(cls, {"times": 1} | values))
-        cost = release.cost
-        noise_std = release.parameters.get("noise_std", 0.0)
-        consistent = release.sensitivity > 0 and noise_std >= 0 and release.times >= 1
-        if (rate := release.parameters.get("sampling_rate")) is not None:
-            consistent &= 0 < rate <= 1 and noise_std > 0
-        if {"mu", "rho"} <= set(cost):
-            # Whatever states a mu states what follows from it, of Gaussian noise or of
-            # one selection.
-            follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
-            if "epsilon" in cost:
-                follows = cost_of_selection(cost["epsilon"])
-            consistent &= all(
-                math.isclose(cost[name], follows[name], rel_tol=1e-9)
-                for name in ("mu", "rho")
-            )
-        if release.mechanism.code is Mechanism.ROUNDED_GAUSSIAN and "mu" in cost:
-            # The last digits went through floats.
-            consistent &= cost["mu"] * noise_std >= math.sqrt(
-                release.times
-            ) * release.sensitivity * (1 - 1e-9)
-        if not consistent:
+        if not release._is_consistent():
             raise ValueError(
                 "sensitivity, noise and cost of a release contradict each other"
             )
         return release
 
+    def _is_consistent(self) -> bool:
+        """Whether it states at least the cost that follows from its mechanism, sensitivity and parameters."""
+        cost = self.cost
+        numbers = [self.sensitivity, *self.parameters.values(), *cost.values()]
+        if min(numbers) < 0 or self.sensitivity == 0 or self.times < 1:
+            return False
+        if not 0 < self.parameters.get("sampling_rate", 1.0) <= 1:
+            return False
+        mechanism = self.mechanism.code
+        if mechanism is Mechanism.STATED:
+            return self._is_one_cost()
+        if mechanism in _ONCE and self.times > 1:
+            return False
+        try:
+            follows = cost_of(
+                mechanism,
+                Fraction(self.sensitivity) ** 2,
+                self.parameters,
+                self.times,
+                cost.get("delta", 0.0),
+            )
+        except (ArithmeticError, DpplError):  # such numbers belong to no mechanism
+            return False
+        sampled = mechanism is Mechanism.SAMPLED_ROUNDED_GAUSSIAN
+        close = _CLOSE_ON_A_GRID if sampled else CLOSE
+        return set(cost) == set(follows) and all(
+            cost[name] >= close * least for name, least in follows.items()
+        )
+
+    def _is_one_cost(self) -> bool:
+        """Whether what an own mechanism states is one cost, with what follows from it."""
+        cost = self.cost
+        if set(cost) == {"epsilon", "delta"}:
+            return 0 < cost["delta"] < 1
+        if "mu" not in cost:
+            return "rho" in cost and set(cost) <= {"rho", "epsilon"}
+        follows = cost_of_gaussian(Fraction(cost["mu"]) ** 2)
+        if "epsilon" in cost:
+            follows = cost_of_selection(cost["epsilon"])
+        return set(cost) == set(follows) and all(
+            math.isclose(cost[name], follows[name], rel_tol=1e-9) for name in follows
+        )
+
+
+_hints = functools.cache(get_type_hints)
+
 
 def read_fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a dataclass from JSON; a KeyError if one is missing."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return {one.name: _read(hints[one.name], values[one.name]) for one in fields(kind)}
 
 

@@ -86,22 +86,23 @@ def sampled_gaussian_multiplier(
         high = low
         low = low / 2
         if high < _LEAST_NOISE:  # samples so rare that delta covers them
-            return high
-    bracket = ExplicitBracketInterval(low, high)
-    found = float(
-        calibrate_dp_mechanism(
-            partial(fresh, low), event, epsilon, delta, bracket, tol=1e-3 * low
+            break
+    found = high
+    if high >= _LEAST_NOISE:
+        bracket = ExplicitBracketInterval(low, high)
+        found = float(
+            calibrate_dp_mechanism(
+                partial(fresh, low), event, epsilon, delta, bracket, tol=1e-3 * low
+            )
         )
-    )
-    # A statement of several releases adds them up on its own grid, with less noise by
-    # the rounding of floats.
-    while (
-        mu
-        and sampled_gaussian_epsilon(
-            (1 - 1e-8) * found, delta, sampling_rate, steps, mu
-        )
-        > epsilon
-    ):
+
+    def stated(multiplier: float) -> float:
+        # A statement accounts on its own grid, with less noise by the rounding of
+        # floats.
+        less = (1 - 1e-8) * multiplier
+        return sampled_gaussian_epsilon(less, delta, sampling_rate, steps, mu)
+
+    while stated(found) > epsilon:
         found *= 1 + 1e-3
     return found
 

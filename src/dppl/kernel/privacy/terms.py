@@ -175,6 +175,11 @@ class Mechanism(Code):
             Mechanism.SAMPLED_ROUNDED_GAUSSIAN,
         )
 
+    @property
+    def states_its_cost(self) -> bool:
+        """Whether a statement holds its cost alone, and not all numbers from which that follows."""
+        return self in (Mechanism.STATED, Mechanism.REPEAT_AND_SELECT)
+
 
 class Norm(Code):
     """In which a sensitivity is measured."""

@@ -342,7 +342,7 @@ def _coinpress(
 ) -> dict[str, list[float]]:
     """Return the mean radius first and after each step, and the mean norm of estimates, in the mechanism's units."""
     (release,) = model.guarantee_.releases
-    split = tuple(release.parameters.values())
+    split = tuple(share for name, share in release.parameters.items() if name != "mu")
     mechanism = CoinPress(release.cost["mu"], split=split)
     radii = zip(*(mechanism.radii(n, model.lattice_) for n in sizes), strict=True)
     # A fit that stops after the first steps has them as the whole one does: shares of

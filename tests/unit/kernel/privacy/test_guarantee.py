@@ -10,7 +10,13 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, MeanPrototypes, PureDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.kernel.mechanisms import ExponentialMechanism
+from dppl.kernel.mechanisms import (
+    CoinPress,
+    ExponentialMechanism,
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from dppl.kernel.privacy import Cost, Release, compose
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
@@ -18,11 +24,13 @@ from dppl.kernel.privacy.rounding import cost_of_gaussian
 from dppl.kernel.privacy.terms import (
     Caveat,
     Mechanism,
+    Neighbours,
     Norm,
     PublicInput,
     Statistic,
     Term,
 )
+from dppl.lab.friendly import FriendlyCore
 from dppl.statement.words import table as table_of
 
 RELEASE = Release(
@@ -40,10 +48,12 @@ CONCENTRATED = replace(
     mechanism=Term(Mechanism.STATED, text="discrete Gaussian"),
     cost={"rho": 0.5},
 )
-SAMPLED = replace(RELEASE, cost={"epsilon": 1.0, "delta": 1e-6})
+# One that may fail, with a probability below delta.
+SAMPLED = replace(CONCENTRATED, cost={"epsilon": 1.0, "delta": 1e-6})
 SEARCH = replace(
     RELEASE,
     mechanism=Term(Mechanism.REPEAT_AND_SELECT),
+    parameters={"noise_std_of_score": 25.0, "validation_share": 0.2},
     cost={"rho_per_run": 0.01, "mean_runs": 5.0},
 )
 
@@ -57,7 +67,11 @@ def nested(depth):
 
 
 def noise(mu):
-    return replace(RELEASE, cost=cost_of_gaussian(Fraction(mu) ** 2))
+    return replace(
+        RELEASE,
+        parameters={"noise_std": RELEASE.sensitivity / mu},
+        cost=cost_of_gaussian(Fraction(mu) ** 2),
+    )
 
 
 def selection(epsilon):
@@ -137,7 +151,7 @@ def test_no_guess_after_randomized_response_is_right_more_often(epsilon):
         "rho": epsilon**2 / 2,
         "epsilon": epsilon,
     }  # no selection: nothing is known but epsilon
-    found = percent_in(replace(RELEASE, cost=cost), budget=PureDP(epsilon))
+    found = percent_in(replace(CONCENTRATED, cost=cost), budget=PureDP(epsilon))
     assert exact <= found <= exact + 0.0101
 
 
@@ -147,7 +161,7 @@ def test_no_guess_after_randomized_response_is_right_more_often(epsilon):
 def test_no_guess_after_an_approximate_mechanism_is_right_more_often(epsilon, delta):
     """The worst (epsilon, delta) mechanism reveals all with probability delta and else is randomized response."""
     exact = delta + (1 - delta) / (1 + math.exp(-epsilon))
-    sampled = replace(RELEASE, cost={"epsilon": epsilon, "delta": delta})
+    sampled = replace(SAMPLED, cost={"epsilon": epsilon, "delta": delta})
     assert (
         exact <= percent_in(sampled, budget=ApproxDP(epsilon, delta)) <= exact + 0.0101
     )
@@ -252,6 +266,109 @@ POISSON = replace(
     cost={"epsilon": 1.009, "delta": 1e-6},
     times=40,
 )
+
+
+HONEST = {
+    "gaussian": RoundedGaussian.within(GaussianDP(0.5), Fraction(9), 3),
+    "symmetric": SymmetricRoundedGaussian.within(GaussianDP(0.5), Fraction(9)),
+    "sampled": SampledGaussian.within(ApproxDP(1.0, 1e-6), Fraction(2), 5, 0.1),
+    "coinpress": CoinPress(0.5, (0.25, 0.75)),
+    "selection": ExponentialMechanism(epsilon=0.3, sensitivity=4),
+    "friendly": FriendlyCore.within(ApproxDP(1.0, 1e-6), 23_225),
+}
+HONEST = {name: one.describe(ROWS) for name, one in HONEST.items()}
+HONEST["persons"] = HONEST["selection"].for_rows(3)
+HONEST["repeated"] = HONEST["gaussian"].repeated(4)
+HONEST["search"] = SEARCH
+# Parameters of which more or less makes a release dearer.
+NOISE = {"noise_std", "off_diagonal_noise_std", "noise_std_of_score"}
+NEUTRAL = {"validation_share", "squared_radius", "share_1", "share_2"}
+
+
+def read_again(release):
+    budget = ApproxDP(9.0, 1e-6)
+    fields = guarantee(budget, releases=(release,)).to_dict()
+    return Guarantee.from_dict(fields)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_a_cost_below_what_follows_from_the_noise_is_refused(name):
+    release = HONEST[name]
+    assert read_again(release).releases == (release,)
+    forged = []
+    if name != "search":  # in which the score is not all that costs
+        forged += [
+            replace(release, cost=release.cost | {part: 0.99 * value})
+            for part, value in release.cost.items()
+            if part != "delta"
+        ]
+    for parameter, value in release.parameters.items():
+        if parameter in NEUTRAL:
+            continue
+        dearer = 0.3 * value if parameter in NOISE else 1.5 * value
+        if parameter in NOISE and name == "search":
+            dearer = 0.01 * value
+        forged.append(
+            replace(release, parameters=release.parameters | {parameter: dearer})
+        )
+    assert forged
+    for one in forged:
+        with pytest.raises(ValueError, match="contradict"):
+            read_again(one)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        {"rho": 1e-6},
+        {"epsilon": 0.01},
+        {"epsilon": 0.01, "rho": 1e-6},
+        {"epsilon": 0.01, "delta": 1e-9},
+        {"rho_per_run": 1e-9, "mean_runs": 2.0},
+        {},
+    ],
+)
+@pytest.mark.parametrize("name", ["gaussian", "selection"])
+def test_a_mechanism_has_the_notions_of_its_kind_alone(name, cost):
+    assert read_again(HONEST[name])
+    with pytest.raises(ValueError, match="contradict"):
+        read_again(replace(HONEST[name], cost=cost))
+    # What an own mechanism costs is the word of its author.
+    if {"rho", "delta"} & set(cost):
+        assert read_again(replace(CONCENTRATED, cost=cost))
+
+
+@pytest.mark.parametrize("name", ["friendly", "search"])
+def test_several_draws_without_a_known_cost_are_refused(name):
+    assert read_again(HONEST[name])
+    with pytest.raises(ValueError, match="contradict"):
+        read_again(replace(HONEST[name], times=2))
+
+
+def test_a_selection_counts_what_one_step_between_neighbours_changes():
+    one = selection(0.3)
+    both = ExponentialMechanism(
+        epsilon=0.3, sensitivity=4, adjacency="replace-one"
+    ).describe(ROWS)
+    persons = Term(Neighbours.PERSON_IN_CLASSES, max_classes=3)
+    for release, whose in (
+        (both, {"adjacency": "replace-one"}),
+        (one.for_rows(3), {"neighbours": persons}),
+    ):
+        fields = guarantee(releases=(release,), **whose).to_dict()
+        assert Guarantee.from_dict(fields).to_dict() == fields
+        fields["releases"] = [one.to_dict()]
+        with pytest.raises(ValueError, match="less than its neighbours"):
+            Guarantee.from_dict(fields)
+
+
+@pytest.mark.parametrize("name", ["search", "sampled"])
+def test_what_takes_seconds_to_account_is_stated_once(name):
+    fields = guarantee(releases=(HONEST[name],)).to_dict()
+    assert Guarantee.from_dict(fields)
+    fields["releases"] *= 2
+    with pytest.raises(ValueError, match=r"alone|together"):
+        Guarantee.from_dict(fields)
 
 
 def sampled_delta(epsilon, sigma, rate):
@@ -529,9 +646,20 @@ def test_both_views_are_said_whatever_the_budget_was_given_in():
 
 def test_a_statement_may_be_as_long_as_any_is():
     fields = guarantee().to_dict()
-    stated = {"code": "stated", "text": "a" * 300_000}
+    stated = {"code": "stated", "text": "a" * 900}
     fields.update(assumptions=[stated] * 1000)
     assert Guarantee.from_dict(fields).to_dict() == fields
+    fields.update(assumptions=[stated | {"text": "a" * 1000}] * 1000)
+    with pytest.raises(ValueError, match="too long"):
+        Guarantee.from_dict(fields)
+    # Many short values take as long as long texts do.
+    fields.update(assumptions=[])
+    parameters = {f"p{place}": 1.0 for place in range(100)}
+    fields["releases"][0]["parameters"] |= parameters
+    assert Guarantee.from_dict(fields)
+    fields["releases"] *= 500
+    with pytest.raises(ValueError, match="too long"):
+        Guarantee.from_dict(fields)
 
 
 @pytest.mark.parametrize(
@@ -557,7 +685,7 @@ def test_a_statement_may_be_as_long_as_any_is():
         lambda d: d.pop("not_covered"),
         lambda d: d.update(assumptions=d["assumptions"][:1] * 1001),
         lambda d: d.update(releases=d["releases"] * 1001),
-        lambda d: d["assumptions"][0].update(code="stated", text="a" * 300_001),
+        lambda d: d["assumptions"][0].update(code="stated", text="a" * 1_000_001),
         lambda d: d["releases"][0]["parameters"].update(sampling_rate=1.5),
         lambda d: d["releases"][0]["parameters"].update(sampling_rate=0.0),
         lambda d: d["releases"][0]["parameters"].update(

@@ -821,6 +821,14 @@ def test_a_refit_pays_again(ledger):
 # Files and databases that are no ledgers, or cannot be used
 
 
+def nested_lists(depth):
+    """Return a list within so many others."""
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def one_line(caught):
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
@@ -842,6 +850,61 @@ def test_a_file_of_other_bytes_is_refused_and_kept(content, file):
             use()
         assert "cannot be used" in one_line(caught)
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("forged", ["[" * 100_000, "1" + "0" * 400, "NaN", "5", '"a"'])
+@pytest.mark.parametrize(
+    "column",
+    [
+        "releases SET cost",
+        "releases SET mechanism",
+        "releases SET parameters",
+        "datasets SET budget",
+    ],
+)
+def test_a_column_of_another_form_is_the_ledgers_error(column, forged, file):
+    Ledger(file, "wards", ZCDP(1.0)).charge(gaussian(0.5))
+    assert len(accounts(file)[0].to_dict()["releases"]) == 1
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE dppl_{column} = ?", (forged,))
+    connection.close()
+    with pytest.raises(LedgerError, match="did not write"):
+        accounts(file)[0].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("column", "forged"),
+    [
+        ("releases SET cost", '{"rho": -1}'),
+        ("releases SET cost", '{"rho": "x"}'),
+        ("releases SET mechanism", '[{"mechanism": 5, "times": 1}]'),
+        (
+            "releases SET mechanism",
+            '[{"mechanism": {"code": "rounded_gaussian"}, "times": "x"}]',
+        ),
+        ("releases SET charged_at", b"\xff"),
+        ("datasets SET accounting", "free"),
+        ("datasets SET adjacency", "none"),
+        ("datasets SET unit", "nobody"),
+        ("datasets SET budget", '{"epsilon": 1, "delta": 2}'),
+    ],
+)
+def test_a_field_of_another_type_is_the_ledgers_error(column, forged, file):
+    Ledger(file, "wards", ZCDP(1.0)).charge(gaussian(0.5))
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE dppl_{column} = ?", (forged,))
+    connection.close()
+    with pytest.raises(LedgerError, match="did not write"):
+        accounts(file)[0].to_dict()
+
+
+@pytest.mark.parametrize("value", [10**30, float("nan"), nested_lists(40)])
+def test_parameters_that_could_not_be_read_again_are_refused(value, ledger):
+    with pytest.raises(ParameterError, match="parameters"):
+        ledger.charge(gaussian(0.1), parameters={"seed": value})
+    assert ledger.releases() == []
+    ledger.charge(gaussian(0.1), parameters={"seed": 5})
+    assert ledger.releases()[0]["parameters"] == {"seed": 5}
 
 
 def test_another_database_can_hold_a_ledger_and_is_not_touched_by_looking(file):

@@ -1,0 +1,68 @@
+"""JSON that comes from outside: of bounded length, depth and numbers, or a ValueError.
+
+Whatever is read so can be walked, converted to floats and written again.
+"""
+
+import json
+import math
+from typing import Any
+
+# Bytes of one text, and values in it: what they take in memory and time.
+MOST_BYTES = 2**24
+_MOST_PARTS = 2**20
+_DEEPEST = 32
+_DIGITS = 19  # of an integer, which so is one of about 64 bits
+
+
+def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
+    """Return what such a text holds; a ValueError if it is no JSON, or more than any file of dppl."""
+    marks: Any = "{[," if isinstance(text, str) else (b"{", b"[", b",")
+    n_parts = sum(text.count(mark) for mark in marks)
+    if len(text) > most_bytes:
+        raise ValueError(f"a text of JSON has more than {most_bytes} bytes")
+    if n_parts > _MOST_PARTS:
+        raise ValueError(f"a text of JSON has more than {_MOST_PARTS} parts")
+    try:
+        value = json.loads(
+            text, parse_int=_integer, parse_float=_float, parse_constant=_float
+        )
+    except RecursionError:
+        value = None
+        too_deep = True
+    else:
+        too_deep = _is_deep(value)
+    if too_deep:
+        raise ValueError(f"a text of JSON has more than {_DEEPEST} levels")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > _DIGITS:
+        raise ValueError(f"an integer has more than {_DIGITS} digits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError("a number is not finite")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects are nested too deep."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += [inner for inner in one.values() if _nests(inner)]
+            elif isinstance(one, list):
+                below += [inner for inner in one if _nests(inner)]
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def _nests(value: Any) -> bool:
+    return isinstance(value, dict | list)
