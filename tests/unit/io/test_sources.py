@@ -189,7 +189,7 @@ def test_a_text_a_line(tmp_path, run, texts):
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
-    for module in ("lines", "decoding"):
+    for module in ("records.lines", "records.decoding"):
         monkeypatch.setattr(f"dppl.io.{module}.MOST_TEXT_BYTES", 20)
     found = run(
         put(
