@@ -279,6 +279,43 @@ def test_an_object_of_another_kind_is_an_unknown_label(kind, case):
     assert fitted.to_bytes() == other.to_bytes()
 
 
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        ([0, "1", 1, 0], "got both texts and numbers. Cast it to integers"),
+        (np.array([0, np.str_("1"), 1, 0], object), "got both texts and numbers"),
+        ([[1, 0], [0, 1], [0, 1], [1, 0]], r"shape \(n_records,\); got 2 dimensions"),
+        ([(1,), [0, 1], [], (0,)], "Several labels a record"),
+    ],
+)
+@each(SHARED)
+def test_objects_of_no_one_form_stop_a_fit_that_stops_at_labels(kind, y, said):
+    """A fit that ignores unknown labels reads each by itself."""
+    X = kind.records(4)[0]
+    with pytest.raises(UnknownLabelError, match=said) as caught:
+        kind.fit(X, y, classes=NUMBERS)
+    with pytest.raises(UnknownLabelError) as other:  # the same of other values
+        kind.fit(X, y[::-1], classes=NUMBERS)
+    assert list(messages_of(caught.value)) == list(messages_of(other.value))
+    kind.fit(X, y, classes=NUMBERS, unknown_labels="ignore")
+    kind.fit(X, [0, 1, 1, 0], classes=NUMBERS)  # the controls
+    kind.fit(X, ["0", "1", "1", "0"], classes=NUMBERS)
+
+
+def test_rows_of_no_or_another_width_are_refused_in_words():
+    X = MEAN.records(4)[0]
+    model = MEAN.fit(X, [0, 1, 1, 0], classes=NUMBERS)
+    assert len(model.predict(X[:0])) == 0  # the control
+    for rows, said in (
+        ([[]], r"at least one feature; got shape \(n_records, 0\)"),
+        (X[:, :0], r"got shape \(n_records, 0\)"),
+        (X[:0, :2], "X has 2 features"),
+        (X[:, :2], "X has 2 features"),
+    ):
+        with pytest.raises(InputError, match=said):
+            model.predict(rows)
+
+
 def test_a_score_takes_labels_of_the_kind_of_the_classes():
     X = MEAN.records(4)[0]
     model = MEAN.fit(X, [0, 1, 1, 0], classes=TEXTS, unknown_labels="ignore")

@@ -113,6 +113,9 @@ def refused(estimator):
     """
     rows = ("check_estimators_pickle", "check_estimators_dtypes")
     found = dict.fromkeys(rows, "rows without a direction are refused in predictions")
+    found["check_estimators_empty_data_messages"] = (
+        "its text has the number of rows, which is private"
+    )
     checks = (
         "check_fit_score_takes_y",
         "check_n_features_in_after_fitting",

@@ -18,6 +18,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -62,13 +63,14 @@ def reserved(
     a name that the system does not take, a file that exists. What a killed process has
     left of this is taken over.
     """
-    path = target_of(path, overwrite=overwrite)
+    with unpaid():
+        path = target_of(path, overwrite=overwrite)
     if not overwrite and os.path.lexists(path):
         raise FileExistsError(_exists(path))
     # One name for one file, so that two processes meet at its lock.
     part = path.with_name(f"{_beginning(path)}reserved")
     refusal = f"{path} is being written by another process."
-    with named(path):
+    with unpaid(), named(path):
         descriptor = os.open(
             part,
             os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0),
@@ -79,7 +81,7 @@ def reserved(
         if not _is_own(part, descriptor):
             raise InputError(refusal)
         try:
-            with named(path):
+            with unpaid(), named(path):
                 if private and hasattr(os, "fchmod"):
                     os.fchmod(descriptor, 0o600)
                 _take_room(descriptor, size)
@@ -284,6 +286,20 @@ def _sync(folder: Path) -> None:
             _opened(folder, os.O_RDONLY) as opened,
         ):
             os.fsync(opened)
+
+
+@contextlib.contextmanager
+def unpaid() -> Iterator[None]:
+    """Let an error of a file that is not paid for say what to do, where it has the system's words, and that."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            error.add_note("Make room there, or choose a place on another disk.")
+        elif error.strerror:
+            error.add_note("Choose a place that can be written to.")
+        error.add_note("Nothing was charged.")
+        raise
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable
@@ -11,6 +12,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Guarantee, Ledger
@@ -39,6 +42,15 @@ def printable(text: object) -> str:
 def echo(text: object, *, err: bool = False, end: str = "\n") -> None:
     """Print a text on stdout or stderr, now: a pipe may close before the command ends."""
     print(text, file=sys.stderr if err else sys.stdout, end=end, flush=True)
+
+
+def require_stdout(what: str) -> None:
+    """Refuse to print what is asked for where standard output is closed: `dppl.cli.main` put a sink there."""
+    if getattr(sys.stdout, "name", "") == os.devnull:
+        raise ParameterError(
+            f"must name a file: standard output is closed, and {what} would be lost.",
+            parameter="out",
+        )
 
 
 def note(text: str) -> None:

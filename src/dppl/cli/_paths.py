@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dppl._utils.files import target_of
+from dppl._utils.files import target_of, unpaid
 from dppl.errors import ParameterError
 from dppl.io.records.urls import shown_as
 
@@ -53,9 +53,12 @@ def check_output(
     ):
         if not holds:
             raise ParameterError(f"must {rule}.", parameter=parameter)
-    target = target_of(out, overwrite=True)
-    if not os.access(target.parent, os.W_OK):
-        raise PermissionError(f"{target.parent} cannot be written to.")
+    with unpaid():
+        folder = target_of(out, overwrite=True).parent
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(
+                f"{folder} cannot be written to; choose another folder, or give yourself permission first."
+            )
 
 
 def overlaps(path: Path, others: Iterable[Path | None]) -> bool:

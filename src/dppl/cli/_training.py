@@ -38,7 +38,7 @@ class Budget:
         None,
     )
     weak: bool = flag(
-        "Allow an epsilon above 20 or a delta of 1e-3 or more.",
+        "Allow an epsilon above 20, a mu that implies one at delta 1e-6, or a delta of 1e-3 or more.",
         typed={"allow_weak": "--weak"},
     )
 
@@ -58,7 +58,9 @@ class Budget:
                 raise ParameterError(
                     "belongs to --epsilon; --mu needs none.", parameter="delta"
                 )
-            return GaussianDP(self.mu)
+            budget: Spent = GaussianDP(self.mu)
+            refuse_slip(budget, allowed=self.weak, implied=True)
+            return budget
         assert self.epsilon is not None
         budget = (
             PureDP(self.epsilon, allow_weak=self.weak)

@@ -22,6 +22,7 @@ from dppl.cli._output import (
     print_facts,
     print_json,
     printable,
+    require_stdout,
     table_of,
     tell_owner,
 )
@@ -151,6 +152,8 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 (self.model, self.path, self.labels, *self.account_file()),
                 suffixes=(".json",),
             )
+        else:
+            require_stdout("the numbers, which are paid for,")
         account = self.account()
         note(budget.weakness)
         with ExitStack() as held:
@@ -352,6 +355,11 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 source = self._labelled(
                     self.open_records(model, labelled=True), classes, several
                 )
+                # For its owner's eyes; loading an encoder takes long.
+                if next(iter(source), None) is None:
+                    raise InputError(
+                        f"{self.shown()} must hold labelled records to evaluate; it has none; name another source."
+                    )
                 predictor = self.load_predictor(model, shares)
                 truth, persons = labels_and_persons(source)
                 with (

@@ -27,9 +27,10 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
     r"""Train a private classifier and save it as one file that may be published.
 
     The classes come from a public file. What is printed depends only on
-    public inputs and on what is released. Rows that cannot be used are skipped
-    without a word, even if they are all: type `dppl check` with the same table
-    first.
+    public inputs and on what is released, with one exception: a label outside
+    the classes stops the fit, unless --options unknown_labels=ignore skips its
+    row. Other rows that cannot be used are skipped without a word, even if they
+    are all: type `dppl check` with the same table first.
 
     For example:
 

@@ -17,12 +17,13 @@ from dppl import io
 from dppl._utils import validate
 from dppl._utils.progress import progress
 from dppl.cli._models import load_model, read_rows_for
-from dppl.cli._output import echo, note, printable
+from dppl.cli._output import echo, note, printable, require_stdout
 from dppl.cli._paths import check_output
 from dppl.cli._records import Engine, Records, X
 from dppl.cli._request import argument, flag, option, request
 from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
+from dppl.io.records.record import EmptySource, NoRecords
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
@@ -90,9 +91,14 @@ class OnModel(X, Records):
         """Open images or texts; columns that no option names are those that the model remembers."""
         given = self.columns()
         kind = self.how.get("kind", "auto")
-        remembers = self.labels is None and (
-            "sql" in self.how or io.has_columns(path or self.path, kind)
-        )
+        try:
+            remembers = self.labels is None and (
+                "sql" in self.how or io.has_columns(path or self.path, kind)
+            )
+        except EmptySource:
+            if labelled:
+                raise
+            return NoRecords()
         known = getattr(model, "columns_", {}) if remembers else {}
         y = given.y or known.get("y") if labelled else None
         columns = replace(
@@ -100,6 +106,10 @@ class OnModel(X, Records):
         )
         try:
             return self.open_source(columns, path)
+        except EmptySource:
+            if labelled or self.labels is not None:
+                raise
+            return NoRecords()
         except InputError as error:
             if error.parameter != "id" or given.id is not None:
                 raise
@@ -200,7 +210,7 @@ class Predict(OnModel, Engine):
 
     def run(self) -> None:
         """Predict, and print or write the labels."""
-        from dppl._utils.files import write_atomically
+        from dppl._utils.files import unpaid, write_atomically
         from dppl.methods.released import ALWAYS, Least
         from dppl.prediction.predictions import SUFFIXES
 
@@ -224,6 +234,8 @@ class Predict(OnModel, Engine):
             raise ParameterError(
                 "reads a table of embeddings and writes --out FILE.", parameter="engine"
             )
+        else:
+            require_stdout("the labels")
         model = load_model(self.model)
         # One label per line stays so, and no class name steers the terminal.
         if out == _PIPE and any(
@@ -252,7 +264,10 @@ class Predict(OnModel, Engine):
                 found = found.at_least(least)
             if out != _PIPE:
                 content = found.content(suffix, proba=every, top=top)
-                write_atomically(out, content, overwrite=self.force, private=private)
+                with unpaid():
+                    write_atomically(
+                        out, content, overwrite=self.force, private=private
+                    )
         if out != _PIPE:
             echo(f"{len(found.labels)} labels in {printable(out)}")
         elif found.ids is None and not every and not top:

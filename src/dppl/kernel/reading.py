@@ -41,9 +41,9 @@ _KINDS = {"U": "texts", "T": "texts", "S": "bytes", "b": "booleans"} | dict.from
     "iuf", "numbers"
 )
 _CASTS = {
-    "texts": "{}.astype(str)",
-    "numbers": "{}.astype(int)",
-    "booleans": "{}.astype(bool)",
+    "texts": "to text (in Python {}.astype(str))",
+    "numbers": "to integers (in Python {}.astype(int))",
+    "booleans": "to booleans (in Python {}.astype(bool))",
 }
 
 
@@ -100,7 +100,7 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         )
     if like.shape[1] == 0:  # the number of rows stays out of the message
         raise InputError(
-            f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}."
+            f"{name} must have at least one feature; got shape (n_records, 0)."
         )
     return rows
 
@@ -296,6 +296,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
         (position.get(key(label), -1) for label in y.tolist()), np.intp, len(y)
     )
     if unknown_labels == "error":
+        _refuse_form(y, codes, classes)
         refuse_unknown_labels(codes >= 0, classes, None)
     return codes
 
@@ -308,9 +309,9 @@ def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
     expected = kind_of(classes)
     if y.dtype.kind != "O" and _KINDS.get(y.dtype.kind) != expected:
         got = _KINDS.get(y.dtype.kind, "another kind")
-        cast = f"Cast it with {_CASTS[expected].format(name)}"
+        cast = f"Cast it {_CASTS[expected].format(name)}"
         if y.dtype.kind == "S":
-            cast = f"Decode it with np.char.decode({name})"
+            cast = f"Decode it to text (in Python np.char.decode({name}))"
         elif y.dtype.kind == "U":
             cast += ", or list the classes as texts"
         elif (got, expected) == ("numbers", "texts"):
@@ -329,6 +330,28 @@ def check_kind(y: NDArray[Any], classes: NDArray[Any], name: str = "y") -> None:
     ):
         raise InputError(
             "classes above 2**53 cannot be distinguished as floats; pass y as an array of integers."
+        )
+
+
+def _refuse_form(y: NDArray[Any], codes: Codes, classes: NDArray[Any]) -> None:
+    """Refuse objects that are rows of a matrix, or both texts and numbers that name classes.
+
+    Objects say so only one by one, and only a fit that stops at an unknown label may
+    stop here.
+    """
+    labels = y.tolist() if y.dtype.kind == "O" else []
+    if labels and all(isinstance(one, list | tuple | np.ndarray) for one in labels):
+        raise UnknownLabelError(
+            "y must be one label per row, shape (n_records,); got 2 dimensions. Several labels a record are for the "
+            "method 'multilabel'."
+        )
+    named = np.flatnonzero(codes >= 0) if labels else ()
+    if len({isinstance(labels[place], str) for place in named}) > 1:
+        expected = kind_of(classes)
+        raise UnknownLabelError(
+            f"must hold {expected}, as the class list does; got both texts and {expected}. Cast it "
+            f"{_CASTS[expected].format('y')}.",
+            parameter="y",
         )
 
 

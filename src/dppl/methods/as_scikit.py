@@ -5,6 +5,7 @@ import reprlib
 from functools import cache
 from typing import Any, Self
 
+from dppl.errors import InputError
 from dppl.methods.parameters import same_value
 
 _VALUES = reprlib.Repr()
@@ -120,7 +121,7 @@ def names_of_features(X: Any) -> dict[str, Any]:
 
 
 def check_features(model: Any, X: Any, n_features: int) -> None:
-    """Raise scikit-learn's error, or warn, if rows differ in width, or names of columns, from the rows of the fit."""
+    """Raise scikit-learn's words, or warn, if rows differ in width, or names of columns, from the rows of the fit."""
     if (
         n_features != model.n_features_in_
         or _is_frame(X)
@@ -128,7 +129,10 @@ def check_features(model: Any, X: Any, n_features: int) -> None:
     ):
         from sklearn.utils.validation import validate_data
 
-        validate_data(model, X, reset=False, skip_check_array=True)
+        try:
+            validate_data(model, X, reset=False, skip_check_array=True)
+        except ValueError as error:  # which says widths and names of columns
+            raise InputError(str(error)) from None
 
 
 def _is_frame(X: Any) -> bool:

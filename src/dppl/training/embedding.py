@@ -194,7 +194,7 @@ def embed_windows(
 def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
     if workers is not None:
         validate.positive_integer(workers=workers)
-    if encoder.modality != source.modality:
+    if source.modality not in ("", encoder.modality):
         raise ParameterError(
             f"the encoder must be one for {source.modality}s, as the source holds; {encoder.fingerprint.uri} is for "
             f"{encoder.modality}s."

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl import predictions
 from dppl.errors import InputError
 from dppl.evaluation import Evaluation
 from dppl.evaluation.raw_records import labels_and_persons
@@ -20,7 +21,7 @@ from dppl.prediction.predictor import load_predictor
 
 # So large that noise moves no number that is compared here: one record is 30 standard
 # deviations or more.
-CLEAR = ["--mu", "1000"]
+CLEAR = ["--mu", "1000", "--weak"]
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
 
 
@@ -314,7 +315,14 @@ def mails(here, letters, cli):
     ]
     assert (
         cli(
-            *train, "--mu", "1000", "--method", "mean", "--out", "m.safetensors"
+            *train,
+            "--mu",
+            "1000",
+            "--weak",
+            "--method",
+            "mean",
+            "--out",
+            "m.safetensors",
         ).exit_code
         == 0
     )
@@ -328,6 +336,24 @@ def test_texts_are_evaluated_and_what_cannot_be_embedded_is_a_miss(mails, cli):
     assert [one.recall.value for one in evaluation.per_class] == pytest.approx(
         [2 / 3, 1 / 2, 2 / 3], abs=0.02
     )
+
+
+def test_a_source_without_records_loads_no_encoder(mails, cli, monkeypatch, error_line):
+    loaded = []
+    whole = predictions.load_predictor
+    monkeypatch.setattr(
+        predictions,
+        "load_predictor",
+        lambda *given, **options: loaded.append(1) or whole(*given, **options),
+    )
+    with open("none.csv", "w") as file:
+        file.write("text,label\n")
+    result = cli("evaluate", "m.safetensors", "none.csv")
+    assert result.exit_code == 4
+    assert error_line(result).startswith("none.csv must hold labelled records")
+    assert not loaded
+    assert cli("evaluate", "m.safetensors", "mails.csv").exit_code == 0
+    assert loaded  # the control
 
 
 def test_persons_of_texts_count_once(mails, cli):

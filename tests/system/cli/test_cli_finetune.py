@@ -70,6 +70,7 @@ FINETUNE = [
 EXACT = [
     "--mu",
     "9000",
+    "--weak",
     "--options",
     "random_state=3",
     "--options",
@@ -197,6 +198,7 @@ def test_its_model_predicts_and_evaluates(trained, cli):
         NETWORK,
         "--mu",
         "1000",
+        "--weak",
         "--json",
     ]
     private = json.loads(run(cli, *evaluate).stdout)
@@ -643,6 +645,7 @@ def test_a_model_on_features_of_code_does_not_choose_code_that_runs(
         "classes.txt",
         "--mu",
         "900",
+        "--weak",
         "--out",
         "f.safetensors",
     ]
@@ -761,7 +764,7 @@ def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli):
 def test_auto_trains_what_public_numbers_are_enough_for(photos, cli):
     auto = ["--options", "train=auto", "--options", "epochs=1"]
     many = run(
-        cli, *FINETUNE, *auto, "--mu", "20"
+        cli, *FINETUNE, *auto, "--mu", "20", "--weak"
     )  # 24 records of 3 classes are 160 records of a class times mu
     releases = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)[
         "guarantee"

@@ -235,7 +235,8 @@ def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
 
 @pytest.mark.parametrize("record", ["good", "bad"])
 @pytest.mark.parametrize(
-    "options", [["--mu", "5"], ["--mu", "3"], ["--epsilon", "20", "--method", "public"]]
+    "options",
+    [["--mu", "5", "--weak"], ["--mu", "3"], ["--epsilon", "20", "--method", "public"]],
 )
 def test_neighbours_print_the_same(options, record, task, cli):
     extra = np.full((1, 8), np.nan) if record == "bad" else 100 * task.X[:1]
@@ -275,6 +276,31 @@ def test_an_unknown_label_stops_the_fit_unnamed(task, cli, error_line):
     assert SECRET not in line
     assert "37" not in line
     assert not task.out.exists()
+    first = " ".join(cli("fit", "--help").stdout.partition("For example")[0].split())
+    assert "one exception: a label outside the classes stops the fit" in first
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit", "train.npz", "--classes", "classes.txt", "--out", "n.safetensors"],
+        ["evaluate", "model.safetensors", "train.npz"],
+        ["ledger", "create", "ledger.db", "wards"],
+    ],
+)
+def test_a_mu_that_protects_hardly_anybody_must_be_meant(
+    command, task, model, cli, monkeypatch, error_line
+):
+    monkeypatch.chdir(task.folder)
+    result = cli(*command, "--mu", "3.24")
+    assert result.exit_code == 2
+    said = "--mu must be so small that epsilon is at most 20 at delta = 1e-6"
+    assert error_line(result).startswith(said)
+    assert error_line(result).endswith("got 3.24. If it is meant, set --weak.")
+    assert cli(*command, "--mu", "3.24", "--weak").exit_code == 0
+    for file in ("n.safetensors", "ledger.db"):
+        (task.folder / file).unlink(missing_ok=True)
+    assert cli(*command, "--mu", "3.23").exit_code == 0
 
 
 def test_an_unknown_label_can_be_left_out(task, cli):
@@ -592,7 +618,7 @@ def test_a_large_delta_gets_a_note(delta, task, cli):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--mu", 1e6], "mu = 1e+6, Gaussian DP is a weak guarantee"),
+        (["--mu", 1e6, "--weak"], "mu = 1e+6, Gaussian DP is a weak guarantee"),
         (["--mu", 1], "It implies epsilon = 4.887 at delta = 1e-6"),
         (["--epsilon", 3, "--delta", 1e-6], "is a weak guarantee"),
         (["--mu", 0.64], None),

@@ -544,7 +544,12 @@ def test_the_record_is_read(method, folders, trace):
     pair = folders(neighbours("good", FITS[method]))
     # A budget at which one record shows, in place of the options "--mu M" or "--epsilon
     # E --delta D".
-    options = ["--mu", "1e3", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
+    options = [
+        "--mu",
+        "1e3",
+        "--weak",
+        *FITS[method][4 if "--delta" in FITS[method] else 2 :],
+    ]
     released = []
     for folder in pair:
         trace(folder, *fit(options))
@@ -1203,7 +1208,7 @@ def test_the_items_are_read(raw_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in raw_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *train(["--mu", "1e6", "--method", "mean"]))
+        trace(folder, *train(["--mu", "1e6", "--weak", "--method", "mean"]))
         released.append(
             safetensors.numpy.load_file(folder / "out.safetensors")["prototypes"]
         )
@@ -1395,7 +1400,9 @@ def test_finetuning_reads_the_images(network_folders, trace):
     """Or equal traces would mean nothing."""
     released = []
     for folder in network_folders(raw_neighbours(*ITEMS["good"])):
-        trace(folder, *finetune(["--mu", "1e6", "--options", "random_state=3"]))
+        trace(
+            folder, *finetune(["--mu", "1e6", "--weak", "--options", "random_state=3"])
+        )
         released.append(
             safetensors.numpy.load_file(folder / "out.safetensors")["values"]
         )

@@ -511,7 +511,7 @@ def rows_of(shown):
 
 
 def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
-    assert cli("ledger", "create", file, "wards", "--mu", 5).exit_code == 0
+    assert cli("ledger", "create", file, "wards", "--mu", 5, "--weak").exit_code == 0
     ledger = Ledger(file, "wards")
     dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(
         task.X, task.y, ledger=ledger

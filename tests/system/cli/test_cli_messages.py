@@ -265,7 +265,7 @@ def test_a_file_that_does_not_fit_is_named(here, cli, error_line):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (result.exit_code, error_line(result)) == (
         4,
-        "m.safetensors: File too large.",
+        "m.safetensors: File too large. Make room there, or choose a place on another disk. Nothing was charged.",
     )
 
 
@@ -422,6 +422,30 @@ def test_a_command_runs_without_streams(here, closed):
         # The control: what is open is written to.
         assert (done.stdout == b"") == (">&-" in closed.split() or code != 0)
     assert dppl.load("m.safetensors").predict(here.X[:1]).shape == (1,)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its shell closes no streams")
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        ("predict m.safetensors train.npz", "l.csv"),
+        ("evaluate m.safetensors train.npz --mu 1", "e.json"),
+    ],
+)
+def test_what_only_standard_output_would_get_is_not_lost(here, model, arguments, out):
+    model.rename("m.safetensors")
+
+    def run(options, stream):
+        command = f'"{sys.executable}" -m dppl {arguments} {options} {stream}'
+        return subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, check=False
+        )
+
+    done = run("", ">&-")
+    assert done.returncode == 2
+    assert "error: --out must name a file: standard output is closed" in done.stderr
+    for options, stream in (("", ">/dev/null"), (f"--out {out}", ">&-")):
+        assert run(options, stream).returncode == 0  # the controls
 
 
 def test_a_python_without_a_console_runs_commands(here):

@@ -84,7 +84,10 @@ def test_a_full_disk_shows_before_the_charge(task, wards, fit, monkeypatch, erro
     monkeypatch.setattr(os, "posix_fallocate", full)
     result = fit("m.safetensors")
     assert result.exit_code == 4
-    assert error_line(result) == "m.safetensors: No space left on device."
+    assert error_line(result) == (
+        "m.safetensors: No space left on device. Make room there, or choose a place on another disk. Nothing was "
+        "charged."
+    )
     assert charges(wards) == []
     assert not [name for name in os.listdir(task.folder) if "m.safe" in name]
 
@@ -155,6 +158,32 @@ def evaluate(task, wards, cli):
         )
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [
+        (["fit", "train.npz", "--classes", "classes.txt", *BUDGET], "n.safetensors"),
+        (["evaluate", "m.safetensors", "train.npz", *BUDGET], "e.json"),
+        (["predict", "m.safetensors", "train.npz"], "l.csv"),
+    ],
+)
+def test_an_error_of_a_place_says_what_to_do_and_that_nothing_was_charged(
+    command, out, wards, fit, cli, monkeypatch, error_line
+):
+    assert fit("m.safetensors").exit_code == 0
+    there = cli(*command, "--out", f"/proc/{out}")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        patch.setattr(os, "fsync", full)
+        no_room = cli(*command, "--out", out)
+    for result, advice in (
+        (there, "Choose a place that can be written to. Nothing was charged."),
+        (no_room, "Make room there, or choose a place on another disk. Nothing was charged."),
+    ):  # fmt: skip
+        assert result.exit_code == 4
+        assert error_line(result).endswith(advice)
+    assert cli(*command, "--out", out).exit_code == 0  # the control
 
 
 @pytest.mark.parametrize("out", ["/proc/e.json", "e.csv", "ledger.db"])

@@ -567,7 +567,7 @@ def test_a_file_without_rows_has_no_labels(tmp_path, letters, cli):
     model.save(path)
     for content, n_records in (("", 0), ("text\n", 0), ('text\n""\n', 1)):
         source = tmp_path / "new.csv"
-        source.write_text(content or "text\n")
+        source.write_text(content)
         for options, header in ASKS.items():
             out = tmp_path / "out.csv"
             result = cli("predict", path, source, *options, "--out", out)
@@ -576,3 +576,10 @@ def test_a_file_without_rows_has_no_labels(tmp_path, letters, cli):
             assert lines[0] == f"id,{header}"
             assert len(lines) == 1 + n_records
             out.unlink()
+    (tmp_path / "empty").mkdir()
+    for name in ("new.jsonl", "new.txt", "empty"):
+        source = tmp_path / name
+        if name != "empty":
+            source.touch()
+        result = cli("predict", path, source)
+        assert (result.exit_code, result.stdout) == (0, "id,label\n"), result.stderr

@@ -27,6 +27,7 @@ TRAIN = (
     "classes.txt",
     "--mu",
     "1e4",
+    "--weak",
     "--options",
     "random_state=3",
 )

@@ -383,7 +383,7 @@ def test_parquet_string_labels(tmp_path, column):
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.bool_()], ids=str
+    "type_", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64()], ids=str
 )
 def test_parquet_integer_labels(tmp_path, type_):
     save_parquet(
@@ -646,7 +646,6 @@ def test_an_odd_string_of_numpy_changes_no_other_label(
     [
         (pa.int8(), None),
         (pa.int64(), None),
-        (pa.bool_(), None),
         (pa.uint64(), None),
         (pa.uint64(), 2**63),
         (pa.uint64(), 2**64 - 1),  # -1 where it wraps around
@@ -660,11 +659,7 @@ def test_an_odd_value_of_a_column_changes_no_other_label(
     tmp_path, type_, odd, encoded, place
 ):
     def read(values):
-        native = [
-            bool(value) if type_ == pa.bool_() and value is not None else value
-            for value in values
-        ]
-        column = pa.array(native, type_)
+        column = pa.array(values, type_)
         column = column.dictionary_encode() if encoded else column
         save_parquet(
             tmp_path / "a.parquet",
@@ -923,6 +918,12 @@ def test_labels_must_be_integers_or_strings(tmp_path, labels):
         pa.array([0.5, 1.5]),
         pa.array([None, None]),
         pa.array([[1], [2]]),
+        pa.array([True, False]),
+        pa.array([True, False]).dictionary_encode(),
+        pa.array([0, 1], pa.int8()).cast(pa.bool8()),
+        pa.array([0, 1], pa.date32()),
+        pa.array([0, 1], pa.timestamp("ms")),
+        pa.array([0, 1]).cast(pa.decimal128(20, 0)),
         pa.array([SECRET.encode(), b"\xff"]),
     ],
     ids=lambda column: str(column.type),
@@ -932,7 +933,24 @@ def test_parquet_labels_must_be_integers_or_strings(tmp_path, column):
     refused(
         lambda: read_table(tmp_path / "a.parquet"),
         "a.parquet with integers or strings; 'y' holds",
+        "; name another, or cast it to text, or whole numbers to int64",
     )
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy"])
+@pytest.mark.parametrize("kind", [bool, float, "M8[D]", "S1"])
+def test_labels_of_numpy_must_be_integers_or_strings(tmp_path, kind, suffix):
+    def read(y):
+        np.savez(tmp_path / "a.npz", x=rows_of(2, 2), **({"y": y} if suffix == "npz" else {}))  # fmt: skip
+        np.save(tmp_path / "l.npy", y)
+        labels = None if suffix == "npz" else tmp_path / "l.npy"
+        return read_table(tmp_path / "a.npz", labels=labels).y.tolist()
+
+    codes = np.array([1, 0])
+    assert read(codes) == [1, 0]  # the control
+    y = codes.astype(kind)
+    name = {"S1": "bytes"}.get(kind, y.dtype.name)
+    refused(lambda: read(y), f"or strings; got {name}; convert the labels with astype")
 
 
 @pytest.mark.parametrize(

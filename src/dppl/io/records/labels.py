@@ -159,7 +159,7 @@ def stored_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
         return array
     if array.dtype.kind == "U":
         return characters_only(array)
-    if not np.can_cast(array.dtype, np.int64):
+    if array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64):
         raise InputError(
             f"{name} must hold integers (at most 64 bits, signed) or strings; got {type_name(array)}; "
             "convert the labels with astype(int) or astype(str)"

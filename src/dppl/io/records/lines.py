@@ -33,6 +33,7 @@ from dppl.io.records.record import (
     BadRecord,
     Columns,
     Content,
+    EmptySource,
     Record,
     Source,
     TextRows,
@@ -158,7 +159,7 @@ def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
     for delimiter in (first, *_DELIMITERS) if declared is None else (declared,):
         _, header = next(_rows(path, form, delimiter), (0, None))
         if header is None:
-            raise InputError(f"{path} is empty; its first line must name the columns.")
+            raise EmptySource(f"{path} is empty; its first line must name the columns.")
         widths[delimiter] = header if isinstance(header, list) else []
     most = max(
         widths, key=lambda delimiter: len(widths[delimiter])

@@ -218,6 +218,23 @@ class Source(ABC):
         return sum(1 for _ in self)
 
 
+class EmptySource(InputError):
+    """A file or folder that holds nothing, so that it does not say which records it is for."""
+
+
+class NoRecords(Source):
+    """The records of an empty source, of any modality."""
+
+    modality = ""
+    label_type = None
+
+    def __init__(self) -> None:
+        self.parameters = {}
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(())
+
+
 class TextRows(Source):
     """Texts in rows of a file or query whose columns have names; labels and ids are texts, too."""
 

@@ -12,7 +12,7 @@ from dppl.errors import Argument, InputError, ParameterError
 from dppl.io.records.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.records.labels import X_NAMES
 from dppl.io.records.lines import CsvTexts, Form, JsonTexts, TextLines, suffix_of
-from dppl.io.records.record import Columns, Source
+from dppl.io.records.record import Columns, EmptySource, Source
 from dppl.io.records.sheets import WORKBOOKS, QueryTexts, SheetTexts
 from dppl.io.records.urls import is_url, shown_as
 from dppl.io.tables.parquet import ParquetRecords, is_list, is_partitioned, open_parquet
@@ -240,6 +240,10 @@ def recognised(path: Path) -> str:
                 parameter="kind",
             )
         return kind
+    if not any(path.glob("[!.]*")):
+        raise EmptySource(
+            f"{path} must hold records; the folder is empty; name another."
+        )
     if not is_partitioned(path) and not any(path.glob("*.parquet")):
         return "images"
     files = (

@@ -71,11 +71,8 @@ def is_list(kind: Any) -> bool:
 
 
 def is_label(kind: Any) -> bool:
-    """Return whether a type is of labels: integers, truth values or texts, or a dictionary of them."""
-    values = value_type(kind)
-    return bool(
-        pa.types.is_integer(values) or pa.types.is_boolean(values) or is_text(values)
-    )
+    """Return whether a type is of labels: integers or texts, or a dictionary of them."""
+    return bool(pa.types.is_integer(value_type(kind)) or is_text(kind))
 
 
 def names_records(kind: Any) -> bool:
@@ -250,8 +247,8 @@ def check_column(
             if kind is None
             else f"{name!r} holds {kind}"
         )
-        ids = kind is not None and parameter in ("id", "ids", "person", "groups")
-        hint = f", or {CAST}" if ids else ""
+        can_be_cast = kind is not None and parameter != "x"
+        hint = f", or {CAST}" if can_be_cast else ""
         raise InputError(
             f"must name one column of {place} with {values}; {there}; name another{hint}.",
             parameter=parameter,
@@ -410,10 +407,7 @@ class ParquetRecords(Source):
 def _values(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
     if name is None:
         return None
-    column = plain(batch.column(name))
-    values: list[Any] = (
-        column.cast(pa.int64()) if pa.types.is_boolean(column.type) else column
-    ).to_pylist()
+    values: list[Any] = plain(batch.column(name)).to_pylist()
     return values
 
 

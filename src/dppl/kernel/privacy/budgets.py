@@ -69,23 +69,27 @@ class Budget(ABC):
         return not any(self.to_dict().values())
 
     @property
+    def usual_epsilon(self) -> float:
+        """The epsilon of the budget; of one that has none, what it implies at a delta of 1e-6."""
+        parameters = self.to_dict()
+        if "epsilon" in parameters or self.is_zero:
+            return parameters.get("epsilon", 0.0)
+        try:
+            mu = self.gaussian_allowance().mu
+            return tradeoff.gaussian_epsilon(mu, USUAL_DELTA)
+        except BudgetError:  # beyond all use, or too little for any
+            return math.inf if next(iter(parameters.values())) > 1 else 0.0
+
+    @property
     def weakness(self) -> str:
         """A warning where it implies an epsilon of at least 3, or has a delta of at least 1e-4."""
         strong, weak = STRONG_AND_WEAK
-        parameters = self.to_dict()
         warnings = []
+        epsilon = self.usual_epsilon
         implied = ""
-        epsilon = parameters.get("epsilon", 0.0)
-        delta = parameters.get("delta", 0.0)
-        if "epsilon" not in parameters and not self.is_zero:
-            delta = USUAL_DELTA
-            try:
-                epsilon = tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, delta)
-            except (
-                BudgetError
-            ):  # beyond all use, or so little that nothing can be done with it
-                epsilon = math.inf if next(iter(parameters.values())) > 1 else 0.0
-            implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}."
+        if "epsilon" not in self.to_dict():
+            implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(USUAL_DELTA)}."
+        delta = self.to_dict().get("delta", 0.0)
         if epsilon >= weak:
             warnings.append(
                 f"{self} is a weak guarantee.{implied} The model's statement says how often a guess of membership may "
@@ -296,13 +300,25 @@ def checked_budget(budget: object) -> Budget:
     return budget
 
 
-def refuse_slip(budget: Budget, *, allowed: bool = False) -> None:
-    """Raise for an epsilon above 20 or a delta of 1e-3 or more, unless it is said that it is meant."""
+def refuse_slip(
+    budget: Budget, *, allowed: bool = False, implied: bool = False
+) -> None:
+    """Raise for an epsilon above 20 or a delta of 1e-3 or more, unless it is said that it is meant.
+
+    With `implied` also for a mu or rho that implies such an epsilon at a delta of 1e-6.
+    """
     if budget.allow_weak or allowed:
         return
-    given = {"epsilon": 0.0, "delta": 0.0} | budget.to_dict()
+    given = {"delta": 0.0} | budget.to_dict()
+    strength = next(name for name in given if name != "delta")
+    epsilon = budget.usual_epsilon if implied else given.get("epsilon", 0.0)
+    most = "at most 20"
+    if strength != "epsilon":
+        most = (
+            f"so small that epsilon is at most 20 at delta = {rounded_up(USUAL_DELTA)}"
+        )
     for name, holds, rule in (
-        ("epsilon", given["epsilon"] <= 20, "at most 20"),
+        (strength, epsilon <= 20, most),
         ("delta", given["delta"] < 1e-3, "below 1e-3"),
     ):
         if not holds:

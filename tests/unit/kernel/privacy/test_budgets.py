@@ -381,6 +381,24 @@ def test_that_a_budget_is_meant_is_no_part_of_it(kind, numbers):
     refuse_slip(meant)
     with pytest.raises(ParameterError, match="epsilon must be at most 20"):
         refuse_slip(one)
-    # Notions without an epsilon or a delta of their own warn and no more.
-    refuse_slip(GaussianDP(100.0))
-    refuse_slip(ZCDP(100.0))
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (GaussianDP(3.235), GaussianDP(3.236)),
+        (ZCDP(5.232), ZCDP(5.236)),
+        (PureDP(20.0), PureDP(20.1)),
+        (ApproxDP(20.0, 1e-6), ApproxDP(20.1, 1e-6)),
+    ],
+)
+def test_every_notion_is_too_weak_from_one_epsilon_on(small, large):
+    """A mu or rho is refused where that is asked for, as the command line does; else it only warns."""
+    assert small.usual_epsilon <= 20 < large.usual_epsilon
+    refuse_slip(small, implied=True)
+    refuse_slip(large, implied=True, allowed=True)
+    with pytest.raises(ParameterError, match="at most 20") as caught:
+        refuse_slip(large, implied=True)
+    assert caught.value.parameter == next(iter(large.to_dict()))
+    if "epsilon" not in large.to_dict():
+        refuse_slip(large)
