@@ -50,8 +50,15 @@ class Argument:
     name: str
     value: Any
 
+    @property
+    def text(self) -> str:
+        """The value as people type it, such as 1e-6."""
+        text = str(self.value)
+        return text.replace("e-0", "e-") if isinstance(self.value, float) else text
+
     def __str__(self) -> str:
-        return f"{self.name}={self.value!r}"
+        is_text = isinstance(self.value, str)
+        return f"{self.name}={self.value!r}" if is_text else f"{self.name}={self.text}"
 
 
 class DpplError(Exception):

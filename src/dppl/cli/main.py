@@ -172,7 +172,7 @@ def _part(parameter: str, typed: Mapping[str, str]) -> str:
 def _as_typed(one: Argument, typed: Mapping[str, str]) -> str:
     """Return what is typed for a parameter with a value."""
     name = _part(one.name, typed)
-    value = shlex.quote(str(one.value))
+    value = shlex.quote(one.text)
     if name not in typed:
         return f"{typed['options']} {name}={value}" if "options" in typed else str(one)
     option = typed[name]

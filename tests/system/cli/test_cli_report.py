@@ -50,7 +50,7 @@ def test_the_form_is_as_the_file_ends(task, model, cli, monkeypatch):
     for name, beginning in (
         ("r.html", "<!DOCTYPE html>"),
         ("r.md", "# A private classifier"),
-        ("r.json", '{\n  "format": 2'),
+        ("r.json", '{\n  "format": 3'),
     ):
         assert cli("show", model, "--out", name).exit_code == 0
         assert (task.folder / name).read_text(encoding="utf-8").startswith(beginning)

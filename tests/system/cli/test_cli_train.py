@@ -1074,7 +1074,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
             4,
             "--descriptions must describe at least one class",
         ),
-        (["--epsilon", "1"], 2, "add --delta 1e-06 to the budget"),
+        (["--epsilon", "1"], 2, "add --delta 1e-6 to the budget"),
         (["--epsilon", "1", "--method", "public"], 2, "--public is required"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure-DP"),
         ([], 2, "exactly one budget"),
