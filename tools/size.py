@@ -13,24 +13,24 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
-    ".": 4750,
-    "_utils": 3950,
+    ".": 4800,
+    "_utils": 4350,
     "audit": 7150,
-    "cli": 22950,
+    "cli": 23100,
     "continual": 6950,
     "encoders": 14650,
     "evaluation": 12150,
     "export": 5050,
     "federation": 12500,
     "finetune": 17850,
-    "io": 29550,
-    "kernel": 63500,
-    "lab": 38400,
+    "io": 29600,
+    "kernel": 65050,
+    "lab": 38450,
     "methods": 23000,
     "planning": 5150,
     "prediction": 7400,
     "serve": 6650,
-    "statement": 14800,
+    "statement": 14900,
     "training": 7850,
 }
 # One statement a line, so that a reader need not take a line apart.
