@@ -433,7 +433,7 @@ def train(folder, *options):
     command += ["--classes", str(folder / "classes.txt"), "--options", "random_state=0"]
     out = folder / "m.safetensors"
     with pytest.raises(SystemExit) as stop:
-        main.app([*command, "--out", str(out), "--force", *options])
+        main.run([*command, "--out", str(out), "--force", *options])
     return stop.value.code, sorted(one.name for one in folder.iterdir())
 
 
