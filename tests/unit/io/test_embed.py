@@ -238,6 +238,7 @@ def test_progress_counts_every_record_once(lines, run, texts):
 
 def test_an_encoder_of_another_kind_is_refused(texts, tmp_path):
     (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "one.png").touch()
     with pytest.raises(ParameterError, match="must be one for images"):
         embed(open_source(tmp_path / "pictures"), texts, tmp_path / "table")
     assert not (tmp_path / "table").exists()

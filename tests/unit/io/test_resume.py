@@ -1,6 +1,7 @@
 """Work that is killed at any moment goes on and ends with the bytes of an uninterrupted run."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -105,7 +106,12 @@ def test_killed_and_resumed_ends_with_the_same_bytes(tmp_path):
         *tasks,
     ]
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert ended.returncode == 0, ended.stderr
     first, *others = ended.stdout.split()

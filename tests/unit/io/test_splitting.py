@@ -405,6 +405,7 @@ def test_what_cannot_be_split_is_refused_before_a_file_is_made(tmp_path):
     np.savez(tmp_path / "odd.npz", x=np.ones((3, 2)), classes=np.arange(2))
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").touch()
     (tmp_path / "a.csv").write_text("text,who,who\nsecret,1,2\n")
     for name, suffix, said in (
         ("a.npy", ".npy", "no labels in it"),
