@@ -642,8 +642,8 @@ def test_in_a_pipeline():
         ("model", make().set_params(public=PublicData(PUBLIC))),
     ]
     pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y)
-    assert embedding.score([text.upper() for text in TEST], Y) == 1.0
-    assert embedding.predict(TEST).tolist() == Y
+    assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
+    assert pipeline.predict(TEST).tolist() == Y
     assert (
         clone(pipeline)
         .set_params(model__method="mean")
