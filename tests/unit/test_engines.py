@@ -38,7 +38,7 @@ from dppl.errors import (
 )
 from dppl.io import PartedTable, read_parts, read_table
 from dppl.io.tables.read import TablePart
-from dppl.kernel import records as sums
+from dppl.kernel import parts as sums
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.parts import PartReader, Piece, PrivateParts, SpreadRecords
 from dppl.kernel.privacy.terms import Assumption, Term

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
+from dppl.kernel import reading
 from dppl.kernel.lattice.lattice import usable_rows
-from dppl.kernel.reading import class_codes
 
 _SHOWN = "`dppl check` shows its owner which."
 NOT_ALL_USABLE = (
@@ -49,7 +49,7 @@ def are_known(
 ) -> NDArray[np.bool_]:
     """Return whether the label of each record, or all of its labels, are in the class list."""
     return (
-        class_codes(y, classes, "ignore") >= 0
+        reading.class_codes(y, classes, "ignore") >= 0
         if several is None
         else several.read(y, classes)[1]
     )

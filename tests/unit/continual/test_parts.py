@@ -17,8 +17,8 @@ from dppl.continual import (
 from dppl.engines import InProcess, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.io import read_parts
+from dppl.kernel import parts as sums
 from dppl.kernel import reading
-from dppl.kernel import records as sums
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.lab import FullDataContinual, NaiveContinual
 from laws.recipes import CLASSES, DIM

@@ -17,7 +17,7 @@ from dppl.federation import Federation, InProcess
 from dppl.federation.protocol import KEY, Message, answer_to, identity, question
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.mechanisms import gaussian
+from dppl.kernel.mechanisms import sampled
 from dppl.methods import LinearProbe
 from federated import CLASSES, DIM, NAMES, Way, parties, party, tables
 
@@ -192,7 +192,7 @@ def test_a_plan_holds_no_samples_and_none_is_accounted_for(begun, monkeypatch):
     def accounted(*_, **__):
         raise AssertionError("this takes long")
 
-    monkeypatch.setattr(gaussian, "sampled_gaussian_multiplier", accounted)
+    monkeypatch.setattr(sampled, "sampled_gaussian_multiplier", accounted)
     number = next(
         number
         for number, given in enumerate(Message.parse(plan).fields["measurements"])

@@ -116,7 +116,7 @@ def test_samples_are_of_the_stated_rate():
         each=RoundedGaussian(squared_sensitivity=Fraction(1), noise_std=1.0),
         times=1,
         threshold=round(0.3 * 2**32),
-        cost=ROUGH,
+        delta=ROUGH.delta,
     )
     low, high = stats.binom.ppf([5e-7, 1 - 5e-7], 100_000, 0.3)
     for source in (SystemRandomness(), SeededRandomness(0)):
@@ -156,7 +156,8 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     X, y = problem()
     model = make(ROUGH, **SAMPLED).fit(X, y)
     (release,) = model.guarantee_.releases
-    assert release.cost == {"epsilon": 5.0, "delta": 1e-5}
+    assert release.cost["delta"] == 1e-5
+    assert 4.999 < release.cost["epsilon"] <= 5.0
     assert release.parameters["sampling_rate"] == 0.5
     full = make(ROUGH, steps=5, batch_size=60.0).fit(X, y).guarantee_.releases[0]
     assert release.parameters["noise_std"] < 0.7 * full.parameters["noise_std"]

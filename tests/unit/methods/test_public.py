@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
-from dppl.kernel import records as records_module
+from dppl.kernel import parts as parts_module
 from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.queries import selection
 
@@ -167,7 +167,7 @@ class FreshWorkers:
         pass
 
     def each(self, function, items):
-        records_module._CACHE.clear()
+        parts_module._CACHE.clear()
         self.calls += 1
         yield from ((place, function(item)) for place, item in enumerate(items))
 
