@@ -42,20 +42,8 @@ def test_options_are_called_as_the_fields_of_requests():
 
 
 def test_there_are_no_more_commands_and_options_than_a_user_can_know():
-<<<<<<< HEAD
     assert len(commands()) <= 22
     assert len(options()) <= 171
-=======
-    found = dict(commands())
-    options = [
-        one
-        for command in found.values()
-        for one in command.params
-        if one.opts[0].startswith("--")
-    ]
-    assert len(found) <= 22
-    assert len([one for one in options if one.name != "help"]) <= 171
->>>>>>> k3
 
 
 def test_what_helps_spell_out_is_what_the_library_takes():

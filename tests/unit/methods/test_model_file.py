@@ -298,7 +298,7 @@ def test_releases_that_a_gaussian_budget_does_not_cover_are_refused(tmp_path, da
     damage(description)
     forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(
-        ModelFileError, match="cost more than its budget|do not fit together"
+        ModelFileError, match=r"cost more than its budget|do not fit together"
     ):
         dppl.load(path)
 
