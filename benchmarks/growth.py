@@ -14,7 +14,8 @@ from dppl.kernel.lattice.kernels import class_sums, gram_matrices
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.lattice.similarities import PUBLIC_ROWS, SimilarityClip, utilities
 from dppl.kernel.lattice.stream import LatticeRows
-from dppl.kernel.mechanisms import ExponentialMechanism, randomness
+from dppl.kernel.mechanisms import ExponentialMechanism
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.methods import LinearProbe
 from measuring import entry, on_path, timed
 

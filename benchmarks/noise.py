@@ -19,7 +19,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import GaussianDP, SoftmaxPrototypes  # noqa: E402
-from dppl.kernel.mechanisms import randomness  # noqa: E402
+from dppl.kernel.mechanisms.randomness import randomness  # noqa: E402
 from dppl.methods import LinearProbe  # noqa: E402
 
 # From narrow noise on counts to that on gradients, whose grid is fine.

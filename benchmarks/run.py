@@ -118,7 +118,7 @@ def evaluation(quick):
 
 def noise(quick):
     """Time of exact noise from the operating system over that of NumPy's."""
-    from dppl.kernel.mechanisms import randomness
+    from dppl.kernel.mechanisms.randomness import randomness
     from measuring import entry, measure
     from noise import WIDTHS
 

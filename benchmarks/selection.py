@@ -24,7 +24,8 @@ import numpy as np  # noqa: E402 (it reads the number of threads once)
 
 from dppl import PublicData, PublicPrototypes, PureDP  # noqa: E402
 from dppl.kernel.lattice.similarities import PUBLIC_ROWS  # noqa: E402
-from dppl.kernel.mechanisms import ExponentialMechanism, Tally, randomness  # noqa: E402
+from dppl.kernel.mechanisms import ExponentialMechanism, Tally  # noqa: E402
+from dppl.kernel.mechanisms.randomness import randomness  # noqa: E402
 from measuring import write_down  # noqa: E402
 
 # Similarities in squared lattice steps, between clipping bounds, and the records of a

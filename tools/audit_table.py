@@ -38,7 +38,8 @@ from dppl.audit import AuditResult, audit, worst_case
 from dppl.audit.audit import audit_release
 from dppl.audit.canaries import Canary, Likelihood, Records
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
-from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
+from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy import Budget
 from dppl.kernel.queries.factors import factor
 from dppl.lab import (

@@ -11,8 +11,11 @@ from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.mechanisms import randomness
-from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
+from dppl.kernel.mechanisms.randomness import (
+    SeededRandomness,
+    SystemRandomness,
+    randomness,
+)
 from dppl.kernel.privacy import ZCDP
 from dppl.kernel.privacy.ledger import CHARGED as PAID
 from dppl.kernel.privacy.ledger import UNSAVED

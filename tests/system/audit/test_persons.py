@@ -15,7 +15,8 @@ from dppl.audit import Canary, Records, audit, bounds, worst_case
 from dppl.audit.audit import audit_release
 from dppl.errors import ParameterError
 from dppl.kernel import persons
-from dppl.kernel.mechanisms import RoundedGaussian, randomness
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy.terms import Unit
 
 pytestmark = pytest.mark.audit

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import predictions
 from dppl.errors import InputError
 from dppl.evaluation import Evaluation
 from dppl.evaluation.raw_records import labels_and_persons
 from dppl.io import open_source, write_table
 from dppl.io.records.record import Columns
 from dppl.kernel.privacy import Ledger
-from dppl.prediction import pending
+from dppl.prediction import pending, predictor
 from dppl.prediction.pending import pending_of_source
 from dppl.prediction.predictor import load_predictor
 
@@ -340,9 +339,9 @@ def test_texts_are_evaluated_and_what_cannot_be_embedded_is_a_miss(mails, cli):
 
 def test_a_source_without_records_loads_no_encoder(mails, cli, monkeypatch, error_line):
     loaded = []
-    whole = predictions.load_predictor
+    whole = predictor.load_predictor
     monkeypatch.setattr(
-        predictions,
+        predictor,
         "load_predictor",
         lambda *given, **options: loaded.append(1) or whole(*given, **options),
     )

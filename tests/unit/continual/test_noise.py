@@ -20,7 +20,8 @@ from dppl._utils.files import Output, _beginning
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.mechanisms import RoundedGaussian, randomness
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.queries import correlated as _state
 from dppl.kernel.queries import factors as _factors
 from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile

@@ -11,7 +11,8 @@ from dppl.audit import audit
 from dppl.audit.canaries import Canary, Records
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.mechanisms import RoundedGaussian, randomness
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy.tradeoff import gaussian_mu_within
 from dppl.lab import FriendlyCoreMeans, friendly
 from dppl.lab.friendly import FriendlyCore, friends, tail

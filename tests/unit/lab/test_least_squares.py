@@ -7,7 +7,8 @@ from sklearn.linear_model import Ridge
 from dppl import ZCDP, ApproxDP, GaussianDP
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.mechanisms import SymmetricRoundedGaussian, randomness
+from dppl.kernel.mechanisms import SymmetricRoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
 from dppl.lab import LeastSquares

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Measure, Measurement, calibrated
-from dppl.kernel.mechanisms import randomness
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy import ApproxDP, GaussianDP
 from dppl.kernel.queries import ADD_REMOVE, ClassSums, SoftmaxGradients
 from dppl.kernel.records import HeldRecords

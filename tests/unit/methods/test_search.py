@@ -31,8 +31,7 @@ from dppl.errors import (
     ParameterError,
     UnknownLabelError,
 )
-from dppl.kernel.mechanisms import randomness
-from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.mechanisms.randomness import SystemRandomness, randomness
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.queries import search as kernel_search

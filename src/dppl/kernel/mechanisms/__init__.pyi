@@ -4,6 +4,5 @@ from .exponential import ExponentialMechanism as ExponentialMechanism
 from .exponential import Tally as Tally
 from .gaussian import RoundedGaussian as RoundedGaussian
 from .randomness import Randomness as Randomness
-from .randomness import randomness as randomness
 from .sampled import SampledGaussian as SampledGaussian
 from .symmetric import SymmetricRoundedGaussian as SymmetricRoundedGaussian

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, coinpress, randomness
+from dppl.kernel.mechanisms import COINPRESS_SPLITS, CoinPress, coinpress
+from dppl.kernel.mechanisms.randomness import randomness
 
 
 def rows_around(mean, n, rng, lattice):

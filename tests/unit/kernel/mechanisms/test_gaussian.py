@@ -13,7 +13,8 @@ from scipy.special import log_ndtr
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
-from dppl.kernel.mechanisms import RoundedGaussian, randomness
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy.tradeoff import gaussian_power
 
 # Statistical tests here raise a false alarm with at most this probability.

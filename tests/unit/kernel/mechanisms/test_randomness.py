@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dppl.errors import ParameterError
-from dppl.kernel.mechanisms import randomness
 from dppl.kernel.mechanisms.randomness import (
     _BLOCK,
     _QUANTILE_ERROR,
@@ -23,6 +22,7 @@ from dppl.kernel.mechanisms.randomness import (
     _quantile_error,
     _rounded,
     quantile,
+    randomness,
 )
 
 # Each statistical test here raises a false alarm with at most this probability.
@@ -356,7 +356,7 @@ def test_noise_of_no_numbers_is_empty():
 CLONES = """
 import ctypes, os, signal, sys
 import numpy as np
-from dppl.kernel.mechanisms import randomness
+from dppl.kernel.mechanisms.randomness import randomness
 source, in_memory = randomness(None), np.random.default_rng()
 source.rounded_gaussian(2.0**40, (1,))  # whatever has state has it now
 libc = ctypes.CDLL(None)

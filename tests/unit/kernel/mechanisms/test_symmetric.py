@@ -9,7 +9,8 @@ from scipy import stats
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
-from dppl.kernel.mechanisms import SymmetricRoundedGaussian, randomness
+from dppl.kernel.mechanisms import SymmetricRoundedGaussian
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy.terms import Norm
 
 # Statistical tests here raise a false alarm with at most this probability.
