@@ -863,7 +863,8 @@ def _as_json(value: Any) -> str:
 def _read_column(text: object) -> Any:
     """Return the JSON of a column, which anybody who has the file may have written."""
     try:
-        return parse_json(str(text))  # SQLite gives numbers as such
+        # PostgreSQL's driver gives bytes, and SQLite numbers as such.
+        return parse_json(text if isinstance(text, bytes) else str(text))
     except ValueError:
         raise LedgerError(_FOREIGN) from None
 
