@@ -63,7 +63,7 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
         institutions = self.path.suffix.lower() == ".toml"
         if institutions:
             usual: dict[str, Any] = {
-                "read": [],
+                "read": (),
                 "groups": None,
                 "ledger": None,
                 "unusable": "skip",

@@ -1,6 +1,7 @@
 """`dppl fit`: the same model as the Python API, nothing private in what is printed, one line for each failure."""
 
 import json
+import pathlib
 import re
 import signal
 import subprocess
@@ -1031,3 +1032,13 @@ def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
         assert "before dppl accounted" not in shown
         assert "sensitivity and parameters" not in shown
         assert "## Releases" not in shown
+
+
+def test_a_fit_over_institutions_takes_no_option_of_a_table(task, cli, error_line):
+    pathlib.Path("federation.toml").touch()
+    fit = ["fit", "federation.toml", "--classes", "classes.txt", "--mu", "1"]
+    # The control: without one, the file of the federation is what is wrong.
+    assert "each institution" not in error_line(cli(*fit, "--out", "m.safetensors"))
+    for option in (["--read", "id=i"], ["--groups", "g"], ["--ledger", "l.db", "a"]):
+        said = error_line(cli(*fit, *option, "--out", "m.safetensors"))
+        assert said.endswith("each institution has its own.")
