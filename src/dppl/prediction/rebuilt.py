@@ -1,12 +1,12 @@
 """Records rebuilt from their own values, for a classifier that is not dppl's.
 
-The type of an array or column follows from all of its records: one long text widens an
-array, one missing number makes floats of integers, and categories list what others
-hold. So types are replaced by two that no record chooses. What is a number becomes
-float64; anything else, texts, categories, truth values, dates and bytes alike, becomes
-Python objects. Whether a column holds numbers, the names and number of columns and the
-shape of a row are taken as public, and so is that an array is of float16 or float32,
-which it stays.
+The type of an array or column, and of what stands in it, follows from all of its
+records: one long text widens an array, one missing number makes floats of integers, one
+text makes objects of numbers, and categories list what others hold. So a record is made
+again from its values alone. Every number becomes a float, and a cell or row of numbers
+an array of float64; anything else becomes Python objects. The names and number of
+columns and the shape of a row are taken as public, and so is that an array is of
+float16 or float32, which it stays.
 
 An object may refer to other records. Only plain values, which cannot, are handed over;
 a record with another one raises.
@@ -26,11 +26,8 @@ import numpy as np
 from dppl._utils.types import Array
 from dppl.errors import InputError
 
-_PLAIN = (
-    *(type(None), bool, int, float, complex, str, bytes),
-    *(date, datetime, time, timedelta, Decimal, Fraction, UUID),
-)
-_NUMBERS = "fiu"
+_PLAIN = (type(None), complex, date, datetime, time, timedelta, UUID)
+_NUMBERS = "fiub"
 
 
 def rebuilt(rows: Any) -> Any:
@@ -54,6 +51,8 @@ def _array(rows: Any) -> Array:
     new = np.array(rows, _float(rows.dtype), order="C") if numbers else _objects(rows)
     if masked is not None:
         new[masked] = np.nan
+    if new.dtype == object and all(type(one) is float for one in new.flat):
+        return new.astype(np.float64)
     return new
 
 
@@ -69,7 +68,7 @@ def _objects(rows: Array) -> Array:
     new = np.empty(rows.size, object)
     for place, one in enumerate(rows.ravel().tolist()):
         value = _plain(one)
-        new[place] = np.nan if value is None or value != value else value
+        new[place] = np.nan if value is None else value
     return new.reshape(rows.shape)
 
 
@@ -85,11 +84,10 @@ def _frame(rows: Any) -> Any:
 def _series(column: Any, name: Any) -> Any:
     import pandas as pd
 
-    kind = column.dtype
-    kind = getattr(getattr(kind, "categories", None), "dtype", kind)
-    if getattr(kind, "kind", "O") in _NUMBERS:
-        return pd.Series(column.to_numpy(np.float64, na_value=np.nan).copy(), name=name)
-    return pd.Series(_objects(np.asarray(column, object)), dtype=object, name=name)
+    # A missing value stays an object: in a column of texts others would be objects, too.
+    values = _objects(np.asarray(column, object))
+    numbers = all(type(one) is float and one == one for one in values)
+    return pd.Series(values, dtype=np.float64 if numbers else object, name=name)
 
 
 def _sparse(rows: Any) -> Any:
@@ -103,14 +101,16 @@ def _sparse(rows: Any) -> Any:
 def _item(one: Any) -> Any:
     """Return a record of a list: a plain value, an array, or plain values in a list or dictionary."""
     if isinstance(one, dict):
-        return {_plain(key): _plain(value) for key, value in one.items()}
+        # The order, and keys without a value, may be those of other records.
+        plain = {str(_plain(key)): _plain(value) for key, value in one.items()}
+        return {key: plain[key] for key in sorted(plain) if plain[key] is not None}
     if isinstance(one, list | tuple):
-        return [_plain(value) for value in one]
+        return [np.nan if (value := _plain(each)) is None else value for each in one]
     return _array(one) if isinstance(one, np.ndarray) else _plain(one)
 
 
 def _plain(one: Any) -> Any:
-    """Return a value of NumPy's or pandas' as Python has it; times without their unit, and in UTC if in a zone."""
+    """Return a value as Python has it: a number as a float, None for a missing one, times in UTC if in a zone."""
     if isinstance(one, np.datetime64 | np.timedelta64):
         one = one.astype(f"{one.dtype.kind}8[us]")
     if isinstance(one, np.generic):
@@ -118,6 +118,15 @@ def _plain(one: Any) -> Any:
     pandas: Any = sys.modules.get("pandas")
     if pandas is not None and (one is pandas.NA or one is pandas.NaT):
         return None
+    if isinstance(one, bool | int | float | Decimal | Fraction):
+        return None if one != one else float(one)
+    if isinstance(one, complex) and not one.imag:
+        return one.real
+    # Arrays of texts or bytes drop NULs at the end.
+    if isinstance(one, str):
+        return one.rstrip("\0")
+    if isinstance(one, bytes):
+        return one.rstrip(b"\0")
     if hasattr(one, "to_pydatetime"):
         one = one.to_pydatetime(warn=False)
     if hasattr(one, "to_pytimedelta"):

@@ -28,7 +28,7 @@ _ALONE = "each prediction is a function of its record alone"
 _BY_COPIES = (
     f"{_ALONE}: records are predicted one at a time, each rebuilt from its values and by a fresh copy of the model; "
     "that nothing outside of the copy remembers a record is assumed, and the form of the table (width, names of "
-    "columns, and which are numbers) is public"
+    "columns, and whether an array is of half or single precision) is public"
 )
 _WEAKENS = "the guarantee weakens with their number"
 

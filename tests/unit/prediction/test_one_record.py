@@ -8,6 +8,7 @@ import signal
 import threading
 from contextlib import suppress
 from copy import deepcopy
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -304,6 +305,50 @@ FORMS = {
         [1, *[None] * (N - 1)],
         lambda X: pd.DataFrame({"a": pd.array(X, object if 1 in X else "string")}),
         lambda X: X.iloc[0, 0] is None,
+    ),
+    "an integer among objects": (
+        [0.5, *range(1, N)],
+        lambda X: pd.DataFrame({"a": X}).astype(object),
+        lambda X: type(X.iloc[0, 0]) is int,
+    ),
+    "a text among numbers": (
+        ["a", *range(N - 1)],
+        lambda X: np.array(X, object if "a" in X else float)[:, None],
+        lambda X: X.dtype.kind == "f",
+    ),
+    "an integer in a dictionary": (
+        [0.5, *range(1, N)],
+        lambda X: pd.DataFrame({"a": X}).to_dict("records"),
+        lambda X: type(X[0]["a"]) is int,
+    ),
+    "the order of keys": (
+        [{"b": 1, "a": 2}, *[{"a": 1, "b": 2}] * (N - 1)],
+        lambda X: pd.DataFrame(X).to_dict("records"),
+        lambda X: next(iter(X[0])) == "a",
+    ),
+    "a key of another record": (
+        [{"b": 1}, *[{"a": 1}] * (N - 1)],
+        lambda X: pd.DataFrame(X).to_dict("records"),
+        lambda X: "b" in X[0],
+    ),
+    "the scale of a decimal": (
+        ["1.55", *["1.5"] * (N - 1)],
+        lambda X: (
+            pd.Series(np.array(X, float))
+            .map(lambda one: Decimal(f"{one:.{2 if '1.55' in X else 1}f}"))
+            .to_frame()
+        ),
+        lambda X: "0" in str(X.iloc[0, 0]),
+    ),
+    "NULs at the end": (
+        [None, *[b"a\0"] * (N - 1)],
+        lambda X: np.array(X, object if None in X else None),
+        lambda X: len(X[0]) == 2,
+    ),
+    "truth values": (
+        [np.nan, *[True] * (N - 1)],
+        lambda X: np.array(X)[:, None],
+        lambda X: X.dtype.kind == "f",
     ),
     "records that refer to all": (
         ROWS[:, 0].tolist(),
