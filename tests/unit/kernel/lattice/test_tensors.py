@@ -152,7 +152,7 @@ def test_rows_are_read_in_blocks():
         (lambda: torch.ones(3, 2, device="meta"), "must be dense"),
         (lambda: torch.tensor(12345.0), "Expected 2D array"),
         (lambda: torch.full((3,), 12345.0), "Expected 2D array"),
-        (lambda: torch.ones(3, 0), "0 feature"),
+        (lambda: torch.ones(3, 0), "at least one feature"),
         (lambda: torch.ones(3, 2, dtype=torch.complex64), "Complex data"),
     ],
 )
