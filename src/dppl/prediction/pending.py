@@ -265,14 +265,14 @@ def _sliceable(X: Any) -> Any:
         return as_numpy(X)
     if hasattr(X, "tocsr"):  # other sparse matrices have no slices
         return X.tocsr()
-    known = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc")
-    if known and not _has_fields(X):
+    if isinstance(X, list | tuple) or hasattr(X, "iloc"):
         return X
+    # What void and time differences without a unit mean follows from other records.
+    if isinstance(X, np.ndarray) and X.dtype.kind not in "Vm":
+        return X
+    got = X.dtype.type if isinstance(X, np.ndarray) else type(X)
     raise InputError(
-        "X must be an array, a frame of pandas, a sparse matrix or a list of records; "
-        f"got {'an array with fields' if _has_fields(X) else type(X).__name__}."
+        "X must be an array of numbers, texts, times or objects, a frame of pandas, a "
+        f"sparse matrix or a list of records; got {got.__name__}. Write time differences "
+        "as numbers of one unit."
     )
-
-
-def _has_fields(X: Any) -> bool:
-    return getattr(getattr(X, "dtype", None), "names", None) is not None

@@ -63,8 +63,8 @@ def _float(kind: Any) -> Any:
 
 
 def _objects(rows: Array) -> Array:
-    if rows.dtype.kind in "mM":
-        rows = rows.astype(f"{rows.dtype.kind}8[us]")
+    if rows.dtype.kind == "M":
+        rows = rows.astype("M8[us]")
     new = np.empty(rows.size, object)
     for place, one in enumerate(rows.ravel().tolist()):
         value = _plain(one)
@@ -111,9 +111,10 @@ def _item(one: Any) -> Any:
 
 def _plain(one: Any) -> Any:
     """Return a value as Python has it: a number as a float, None for a missing one, times in UTC if in a zone."""
-    if isinstance(one, np.datetime64 | np.timedelta64):
-        one = one.astype(f"{one.dtype.kind}8[us]")
-    if isinstance(one, np.generic):
+    if isinstance(one, np.datetime64):
+        one = one.astype("M8[us]")
+    # A time difference without a unit of its own gets the unit of others.
+    if isinstance(one, np.generic) and not isinstance(one, np.timedelta64):
         one = one.item()
     pandas: Any = sys.modules.get("pandas")
     if pandas is not None and (one is pandas.NA or one is pandas.NaT):

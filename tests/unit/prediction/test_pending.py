@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from datetime import datetime
 from io import StringIO
 
 import numpy as np
@@ -37,6 +38,7 @@ from dppl.lab import ProjectedPrototypes
 from dppl.prediction import muted, one_record
 from dppl.prediction.one_record import EXACT, FRESH, GIVEN, SEEN, Linear
 from dppl.prediction.pending import pending
+from dppl.prediction.rebuilt import rebuilt
 from laws.recipes import FIRST
 
 RNG = np.random.default_rng(0)
@@ -399,6 +401,12 @@ def test_what_reads_the_type_of_a_column_says_nothing():
     assert (said(model, frame[:5]).predicted == -1).all()
 
 
-def test_an_array_with_fields_is_refused():
-    with pytest.raises(InputError, match="array with fields"):
-        pending(LogisticRegression().fit(X, Y), np.zeros(3, "f8,f8"))
+@pytest.mark.parametrize("kind", ["f8,f8", "m8[s]", "m8"])
+def test_arrays_whose_values_follow_from_other_records_are_refused(kind):
+    model = LogisticRegression().fit(X, Y)
+    with pytest.raises(InputError, match=r"void|timedelta64"):
+        pending(model, np.zeros(3, kind))
+    with pytest.raises(InputError, match="plain values"):
+        rebuilt(list(np.zeros(3, kind)))
+    assert pending(model, np.zeros(3, "M8[s]")).n == 3
+    assert rebuilt(list(np.zeros(1, "M8[s]"))) == [datetime(1970, 1, 1)]
