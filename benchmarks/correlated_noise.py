@@ -15,13 +15,14 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from continual import EPSILONS, read
 from dppl import ApproxDP, GaussianDP
 from dppl.continual import ContinualPrototypes
-from dppl.continual.prototypes import NOISES
+from dppl.continual.prototypes import Noise
 from dppl.lab.task_streams import class_incremental, shuffled
 
 
@@ -49,7 +50,7 @@ def compare(title, data, make, n_tasks, max_tasks, seeds):
     y = data[1]
     for epsilon in EPSILONS:
         cells = []
-        for noise in NOISES:
+        for noise in get_args(Noise):
             scores = [
                 learned(
                     data,
