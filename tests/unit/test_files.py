@@ -339,15 +339,39 @@ def test_what_somebody_else_put_there_is_not_filled(state):
     with reserved(path, 1, overwrite=False):
         (part,) = state[0].iterdir()
     (state[0] / "victim").write_bytes(b"victim")
-    for plant in (part.symlink_to, part.hardlink_to):
-        plant(state[0] / "victim")
-        with (
-            pytest.raises((OSError, InputError)),
-            reserved(path, 1, overwrite=False),
-        ):
-            pytest.fail("it was taken")
-        assert (state[0] / "victim").read_bytes() == b"victim"
-        part.unlink()
+    part.symlink_to(state[0] / "victim")
+    with pytest.raises(OSError), reserved(path, 1, overwrite=False):  # noqa: PT011
+        pytest.fail("it was taken")
+    part.unlink()
+    part.hardlink_to(state[0] / "victim")
+    with reserved(path, 1, overwrite=False) as output:
+        output.write(b"new")
+    assert (state[0] / "victim").read_bytes() == b"victim"
+    assert path.read_bytes() == b"new"
+
+
+@POSIX
+@pytest.mark.parametrize("moment", ["link", "unlink"])
+def test_a_file_goes_on_whose_writer_was_killed_when_it_took_its_name(state, moment):
+    path = state[0] / "m"
+    code = """
+import os, signal, sys
+from dppl._utils import files
+def die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "link":
+    os.link = die
+else:
+    files._sync = die
+with files.reserved(sys.argv[1], 1, overwrite=False) as output:
+    output.write(b"first")
+"""
+    subprocess.run([sys.executable, "-c", code, str(path), moment], check=False)
+    assert path.exists() == (moment == "unlink")
+    with reserved(path, 1, overwrite=True) as output:
+        output.write(b"second")
+    assert path.read_bytes() == b"second"
+    assert os.listdir(state[0]) == ["m"]
 
 
 @POSIX

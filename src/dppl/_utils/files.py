@@ -71,15 +71,8 @@ def reserved(
     part = path.with_name(f"{_beginning(path)}reserved")
     refusal = f"{path} is being written by another process."
     with unpaid(), named(path):
-        descriptor = os.open(
-            part,
-            os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0),
-            _mode(path, private),
-        )
+        descriptor = _open_part(part, _mode(path, private), refusal)
     try:
-        _lock(descriptor, refusal)
-        if not _is_own(part, descriptor):
-            raise InputError(refusal)
         try:
             with unpaid(), named(path):
                 if private and hasattr(os, "fchmod"):
@@ -169,6 +162,25 @@ def target_of(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     return path
 
 
+def _open_part(part: Path, mode: int, refusal: str) -> int:
+    """Open and lock the file to fill, which may be one that a killed process has left."""
+    flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        descriptor = os.open(part, flags, mode)
+        try:
+            _lock(descriptor, refusal)
+            if not _is_own(part, descriptor):
+                raise InputError(refusal)
+            if os.fstat(descriptor).st_nlink == 1:
+                return descriptor
+            # Whoever linked the file to its final name was killed before this one went.
+            part.unlink()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
 def _is_own(part: Path, descriptor: int) -> bool:
     """Return whether an open file still has its name, and nobody else has put it there for us to fill."""
     try:
@@ -176,8 +188,7 @@ def _is_own(part: Path, descriptor: int) -> bool:
     except FileNotFoundError:  # whoever had the lock has given it its final name
         return False
     mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    opened = os.fstat(descriptor)
-    return mine and found.st_nlink == 1 and os.path.samestat(found, opened)
+    return mine and os.path.samestat(found, os.fstat(descriptor))
 
 
 def _mode(path: Path, private: bool) -> int:
@@ -315,7 +326,7 @@ def named(path: Path) -> Iterator[None]:
 
 def remove_parts(path: Path) -> None:
     """Remove what killed processes left when they wrote this file; nobody else may be writing it."""
-    for part in path.parent.glob(f"{_beginning(path)}*.part"):
+    for part in path.parent.glob(f"{_beginning(path)}*"):
         part.unlink(missing_ok=True)
 
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 
+import numpy as np
 import pytest
 
 import dppl
 from dppl import Ledger
+from dppl.continual import recover
 
 KILLS = 20
 
@@ -148,3 +150,28 @@ def test_streams_that_are_killed_at_random_are_paid_for_and_end_as_if_they_had_n
             assert unpaid(tmp_path / folder) == []
     # The negative control: tasks that are not charged again are noticed.
     assert unpaid(tmp_path / "once" / "independent-after-draws") == list("012345")
+
+
+NAMED = """
+import os, signal, sys
+import numpy as np
+import dppl
+from dppl._utils import files
+from dppl.continual import ContinualPrototypes
+def die(folder):
+    os.kill(os.getpid(), signal.SIGKILL)
+model = ContinualPrototypes(dppl.GaussianDP(0.5), range(3), noise="toeplitz", max_tasks=2)
+files._sync = die
+model.partial_fit(np.eye(3), range(3), state=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs hard links")
+def test_a_stream_goes_on_whose_state_has_two_names(tmp_path):
+    # Killed when the state had its name and had not yet lost the one it was written under.
+    state, model_file = tmp_path / "state", tmp_path / "model.safetensors"
+    subprocess.run([sys.executable, "-c", NAMED, str(state)], check=False)
+    assert state.stat().st_nlink == 2
+    recover(state, model_file)
+    dppl.load(model_file).partial_fit(np.eye(3), range(3), state=state)
+    assert sorted(os.listdir(tmp_path)) == ["model.safetensors", "state"]

@@ -220,4 +220,5 @@ def test_an_audit_refutes_nothing():
 @pytest.mark.audit
 def test_an_audit_refutes_a_filter_that_keeps_all(monkeypatch):
     keep_all(monkeypatch)
-    assert audited().violation
+    # With 400 runs the bound is 1.8 to 2.6, and 2 is claimed; with 1,600 it is above 3.
+    assert audited(1600).violation

@@ -203,11 +203,7 @@ def opened(
         return
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
-    with locked(
-        path,
-        f"{path} is in use by another process, which learns a task of this stream.",
-    ):
-        remove_parts(path)
+    with _locked(path):
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
         with ExitStack() as held:
@@ -235,9 +231,20 @@ def recover(
     state = Path(os.path.realpath(state))
     if not state.is_file():
         raise InputError(f"there is no state {state}.")
-    remove_parts(state)
-    content = _read(state)[1]["model"].tobytes()
-    write_atomically(model, content, overwrite=overwrite)
+    with _locked(state):
+        content = _read(state)[1]["model"].tobytes()
+        write_atomically(model, content, overwrite=overwrite)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from a state, and remove what killed ones left, its second name among it."""
+    refusal = (
+        f"{path} is in use by another process, which learns a task of this stream."
+    )
+    with locked(path, refusal):
+        remove_parts(path)
+        yield
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
