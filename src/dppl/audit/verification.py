@@ -19,7 +19,7 @@ import numpy as np
 from dppl._utils import tensorfile
 from dppl._utils.types import Float
 from dppl.errors import DpplError, ModelFileError
-from dppl.finetune.network_file import is_finetuned, planned
+from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import NEIGHBOURS, Charge
@@ -145,6 +145,9 @@ def verify(
     with file_of(model) as path:
         try:
             if is_finetuned(path):
+                # Here, because it needs what trains networks.
+                from dppl.finetune.planned import planned
+
                 fields, guarantee = planned(path)
                 stated = fields["guarantee"]
                 promises = [guarantee] * 3

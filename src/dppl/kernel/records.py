@@ -24,7 +24,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.engines import Engine, InProcess
+from dppl.engines import Engine, LocalEngine
 from dppl.errors import InputError
 from dppl.kernel import reading
 from dppl.kernel.lattice.lattice import Int8, Lattice
@@ -186,7 +186,7 @@ class PrivateTable:
     ids: NDArray[Any] | None = None  # of persons
     # How labels are given (`MultiLabel`), where a record may have several.
     several: Any = None
-    engine: Engine = field(default_factory=InProcess)
+    engine: Engine = field(default_factory=LocalEngine)
 
     @property
     def n_features(self) -> int:

@@ -12,7 +12,7 @@ from dppl._utils.optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Pool
+from dppl.lab.experiments.datasets import DatasetSpec, ExampleSpec, Merged, Pool
 from dppl.lab.experiments.papers import FIGURES
 from dppl.lab.task_streams import Stream
 
@@ -44,7 +44,7 @@ class Cell:
     ir: float | str  # imbalance ratio; "natural" leaves class sizes as they are
     seed: int  # draws the subset, which is the same for every method, and a subset of the public rows
     trials: int = 0  # hyper-parameter settings tried on private data; 0 for none
-    examples: Examples | None = None  # public examples of the classes
+    examples: ExampleSpec | None = None  # public examples of the classes
     stream: Stream | None = None  # cuts the rows into tasks; None learns them at once
     # whether all tasks of a stream together, whose costs add up, may spend the budget,
     # and not each of them
