@@ -7,10 +7,10 @@ import numpy as np
 
 from dppl import GaussianDP, Ledger
 from dppl.federation import InProcess, Party
+from dppl.federation.coordinator import measure_sums, of_parties
 from dppl.federation.protocol import seed_of_ask
 from dppl.kernel.measure import Measure
 from dppl.kernel.records import private_data
-from dppl.methods.fit_plan import of_parties
 
 NAMES = ("north", "south", "west")
 CLASSES = ["a", "b", "c"]
@@ -81,7 +81,14 @@ class Together:
         self.data = data
         self.seed = seed
         self.asked = 0
-        self.widening = float(np.sqrt(len(data)))
+
+    def private_data(self, y, groups, **_):
+        """Be what a fit was given."""
+        return self
+
+    def measure(self, paid, records, random_state):
+        """Return the counter of a coordinator."""
+        return measure_sums(paid, records, len(self.data))
 
     def check(self, **_):
         """Allow everything."""

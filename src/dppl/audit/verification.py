@@ -34,7 +34,6 @@ from dppl.kernel.privacy.terms import (
     Unit,
 )
 from dppl.methods import EmbeddingClassifier, PublicData
-from dppl.methods.fit_plan import of_parties
 from dppl.methods.model_file import FINETUNED, KEY, load, unfitted
 from dppl.methods.private_search import promised_again
 from dppl.methods.released import Reported
@@ -241,11 +240,11 @@ def _promised(
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
-    return (
-        of_parties(promised, tuple(stated["parties"]))
-        if stated.get("parties")
-        else promised
-    )
+    if not stated.get("parties"):
+        return promised
+    from dppl.federation.coordinator import of_parties  # here, because few are of some
+
+    return of_parties(promised, tuple(stated["parties"]))
 
 
 def _compared(

@@ -441,6 +441,27 @@ class PartedTable:
         # Not the number of rows: a repr ends up in logs.
         return f"<PartedTable: rows of {self.n_features}>"
 
+    def private_data(self, y: Any, groups: Any, **how: Any) -> Any:
+        """Return the parts as a fit takes them; no value is looked at.
+
+        Parameters
+        ----------
+        y : None
+            The parts hold their own labels.
+        groups : array-like or None
+            Ids of persons.
+        **how
+            As for `dppl.kernel.parts.private_parts`.
+
+        Returns
+        -------
+        PrivateParts
+        """
+        # Here, because a table is described without any.
+        from dppl.kernel.parts import private_parts
+
+        return private_parts(self, y, groups, **how)
+
 
 def read_parts(
     path: AnyPath,
