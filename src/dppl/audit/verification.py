@@ -22,7 +22,7 @@ from dppl.errors import DpplError, ModelFileError
 from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.guarantee import NEIGHBOURS, Charge
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import (
     Code,
     Mechanism,
@@ -277,7 +277,7 @@ def _compared(
     whom = {
         "unit": promised.unit,
         "adjacency": promised.adjacency,
-        "neighbours": promised.neighbours or NEIGHBOURS[promised.adjacency],
+        "neighbours": promised.relation,
         "exact": promised.exact,
         "n_models": promised.n_models,
     }

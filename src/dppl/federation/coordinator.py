@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -43,7 +44,6 @@ from dppl.kernel.privacy.terms import (
     Assumption,
     Caveat,
     PublicInput,
-    Statistic,
     Term,
     Unit,
 )
@@ -223,7 +223,16 @@ class Federation:
         records : Answers or None
         random_state : None
         """
-        return measure_sums(paid, records, len(self.names))
+        # The noise of a sum is wider than the noise of one; whoever leaves takes away
+        # theirs, too.
+        wider = math.sqrt(len(self.names))
+        asked = {}
+        for name, one in paid.items():
+            query = _SumOfAnswers(name, one.measurement.query)
+            noise = SimpleNamespace(noise_std=wider * float(one.mechanism.noise_std))
+            measurement = replace(one.measurement, query=query)
+            asked[name] = Calibrated(measurement, noise, one.release)
+        return Measure(asked, records, random_state)
 
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need more than noisy sums.
@@ -346,24 +355,12 @@ class Federation:
         return {name: good[name] for name in self.names}
 
 
-@dataclass(frozen=True, slots=True)
-class _SumNoise:
-    """The noise of a sum of answers; who leaves takes away their noise, too."""
-
-    noise_std: float
-
-
 @dataclass(frozen=True)
 class _SumOfAnswers(OwnAnswer):
     """A query that institutions answer, each with its own noise, which is added up."""
 
     name: str
     query: Query
-
-    @property
-    def statistic(self) -> Term[Statistic]:
-        """As at each of them."""
-        return self.query.statistic
 
     @property
     def squared_norm(self) -> Fraction:
@@ -375,25 +372,9 @@ class _SumOfAnswers(OwnAnswer):
         """As at each of them."""
         return self.query.unit
 
-    def answer(
-        self, mechanism: _SumNoise, records: Any, source: Any, **released: Any
-    ) -> Int64:
+    def answer(self, _: Any, records: Answers, source: Any, **released: Any) -> Int64:
         """Return the sum; no noise is drawn here."""
-        total: Int64 = records.answer(self.name, **released)
-        return total
-
-
-def measure_sums(
-    paid: Mapping[str, Calibrated], records: Any, n_parties: int
-) -> Measure:
-    """Return a counter that asks `records` for sums of so many noisy answers, by name."""
-    asked = {}
-    for name, one in paid.items():
-        query = _SumOfAnswers(name, one.measurement.query)
-        noise = _SumNoise(math.sqrt(n_parties) * float(one.mechanism.noise_std))
-        measurement = replace(one.measurement, query=query)
-        asked[name] = Calibrated(measurement, noise, one.release)
-    return Measure(asked, records, None)
+        return records.answer(self.name, **released)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from dppl._utils.optional import optional
 from dppl.kernel.privacy.terms import Unit
+from dppl.lab.experiments.cells import NATURAL
 from dppl.lab.experiments.compared_methods import ALL_METHODS
-from dppl.lab.experiments.config import NATURAL
 from dppl.lab.experiments.figures import Line
 from dppl.lab.experiments.names import (
     budget_name,

@@ -21,8 +21,8 @@ from dppl._utils import validate
 from dppl.errors import ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.compared_methods import ALL_METHODS, METHODS, STREAM_METHODS
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.datasets import (
     GROUPS,
     NAMES,

@@ -25,8 +25,8 @@ from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy.budgets import split
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.lab import long_tailed
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, SCHEMA, Cell
 from dppl.lab.experiments.compared_methods import ALL_METHODS
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, SCHEMA, Cell
 from dppl.lab.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result

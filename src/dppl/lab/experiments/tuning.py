@@ -8,8 +8,8 @@ import numpy as np
 
 from dppl._utils.optional import optional
 from dppl._utils.types import Array
+from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.compared_methods import ComparedMethod, Range
-from dppl.lab.experiments.config import Cell
 from dppl.metrics import balanced_accuracy
 
 _VALIDATION_SHARE = 0.2

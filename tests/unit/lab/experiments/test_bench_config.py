@@ -8,8 +8,9 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.lab.commands.demo import PRIVATE
 from dppl.lab.experiments import config as config_module
+from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.compared_methods import METHODS
-from dppl.lab.experiments.config import Cell, built_in_names, load_experiment
+from dppl.lab.experiments.config import built_in_names, load_experiment
 from dppl.lab.experiments.datasets import ExampleSpec, Pool
 from dppl.methods.registry import ENTRIES
 

@@ -12,8 +12,8 @@ from dppl.errors import InputError, MissingExtra
 from dppl.kernel.privacy import GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments import comparisons, figures
+from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.compared_methods import METHODS
-from dppl.lab.experiments.config import Cell
 from dppl.lab.experiments.datasets import ExampleSpec, Pool
 from dppl.lab.experiments.figures import line_styles, quartiles
 from dppl.lab.experiments.frame import default_settings, frame, lines
