@@ -19,7 +19,7 @@ from dppl.continual import ContinualEnsemble, ContinualPrototypes
 from dppl.kernel.privacy.budgets import split
 from dppl.lab import FullDataContinual, NaiveContinual
 from dppl.lab.task_streams import (
-    Task,
+    StreamTask,
     blurry,
     class_incremental,
     data_sets,
@@ -52,7 +52,10 @@ def in_three(y, classes, n_tasks, seed):
     rng = np.random.default_rng(seed)
     homes = np.stack([rng.permutation(n_tasks)[:3] for _ in classes])
     place = homes[y, rng.integers(3, size=len(y))]
-    return [Task(np.flatnonzero(place == number), classes) for number in range(n_tasks)]
+    return [
+        StreamTask(np.flatnonzero(place == number), classes)
+        for number in range(n_tasks)
+    ]
 
 
 def in_three_tenths_elsewhere(y, classes, n_tasks, seed):

@@ -23,7 +23,7 @@ import ray
 from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, SoftmaxPrototypes
-from dppl.engines import InProcess, RayEngine
+from dppl.engines import LocalEngine, RayEngine
 from dppl.io import read_parts
 
 
@@ -114,7 +114,7 @@ def main():
                 folder, options.shards, options.rows, options.features, options.classes
             )
         for _ in range(options.rounds):
-            measure("this process", folder, InProcess())
+            measure("this process", folder, LocalEngine())
             for cores in options.cores:
                 ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False)
                 measure(f"Ray, {cores} workers", folder, RayEngine(), cores)

@@ -6,11 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from dppl import GaussianDP, Ledger
-from dppl.federation import InProcess, Party
+from dppl.federation import Federation, InProcess, Party
+from dppl.federation.coordinator import of_parties
 from dppl.federation.protocol import seed_of_ask
 from dppl.kernel.measure import Measure
 from dppl.kernel.records import private_data
-from dppl.methods.fit_plan import of_parties
 
 NAMES = ("north", "south", "west")
 CLASSES = ["a", "b", "c"]
@@ -76,12 +76,17 @@ class Together:
     ids = None
     n_features = DIM
     shape = (None, DIM)
+    measure = Federation.measure
 
     def __init__(self, data, seed):
         self.data = data
+        self.names = tuple(data)
         self.seed = seed
         self.asked = 0
-        self.widening = float(np.sqrt(len(data)))
+
+    def private_data(self, y, groups, **_):
+        """Be what a fit was given."""
+        return self
 
     def check(self, **_):
         """Allow everything."""

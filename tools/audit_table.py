@@ -36,7 +36,7 @@ from dppl import (
 from dppl._utils.files import write_atomically
 from dppl.audit import AuditResult, audit, worst_case
 from dppl.audit.audit import audit_release
-from dppl.audit.canaries import Canary, Likelihood, Records
+from dppl.audit.canaries import AuditData, Canary, Likelihood
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.kernel.mechanisms.randomness import randomness
@@ -241,7 +241,7 @@ Still.__name__ = ProjectedPrototypes.__name__
 
 def beside(
     estimator: EmbeddingClassifier,
-    data: Records,
+    data: AuditData,
     canary: Canary,
 ) -> Configuration:
     """Audit an estimator on data of its own."""
@@ -260,7 +260,7 @@ def core() -> Configuration:
     east, north = np.eye(2, 4)
     return beside(
         FriendlyCoreMeans(ApproxDP(4.0, 1e-2, allow_weak=True), _ONE, radius=1.5),
-        Records(np.tile(east, (150, 1)), np.repeat(_ONE, 150)),
+        AuditData(np.tile(east, (150, 1)), np.repeat(_ONE, 150)),
         Canary(north, _ONE[0], lambda model: float(model.prototypes_[0] @ north)),
     )
 
@@ -271,7 +271,7 @@ def voting(estimator: EmbeddingClassifier) -> Configuration:
     seen = Likelihood((np.array([0, 1]),), (np.array([1, -1]),))
     return beside(
         estimator,
-        Records(-east, _TWO[1:], PublicData(east)),
+        AuditData(-east, _TWO[1:], PublicData(east)),
         Canary(east[0], _TWO[0], seen),
     )
 

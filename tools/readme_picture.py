@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from dppl.kernel.privacy import GaussianDP
-from dppl.lab.experiments.methods import METHODS
+from dppl.lab.experiments.compared_methods import METHODS
 from dppl.lab.experiments.results import Result, read_results
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -21,7 +21,7 @@ BUDGET = {
     "encoders": 14650,
     "evaluation": 12150,
     "export": 5050,
-    "federation": 12500,
+    "federation": 12550,
     "finetune": 17850,
     "io": 29600,
     "kernel": 65050,

@@ -28,7 +28,7 @@ from dppl._utils.optional import optional
 from dppl._version import __version__
 from dppl.errors import DpplError, EngineError, InputError, ParameterError
 
-__all__ = ["Engine", "InProcess", "RayEngine", "engine_of"]
+__all__ = ["Engine", "LocalEngine", "RayEngine", "engine_of"]
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -59,7 +59,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InProcess:
+class LocalEngine:
     """In this process, one item after the other."""
 
     assumption: ClassVar[None] = None  # no other process reads a record
@@ -203,7 +203,7 @@ class RayEngine:
 def engine_of(where: str) -> Engine:
     """Return the engine of a name: ``local``, ``ray`` on this machine, or the address of a cluster."""
     if where == "local":
-        return InProcess()
+        return LocalEngine()
     if where not in ("ray", "auto") and ":" not in where:
         raise ParameterError(
             f"must be local, ray, or the address of a cluster, such as auto or ray://HOST:10001; got {where!r}.",

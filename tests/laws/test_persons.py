@@ -24,10 +24,10 @@ from dppl.kernel.lattice import Lattice, joint, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.privacy.terms import Neighbours, PublicInput, Term, Unit
-from dppl.kernel.queries import labels, search
+from dppl.kernel.queries import label_gradients, search
 from dppl.kernel.queries.base import STEPS
-from dppl.kernel.queries.labels import LabelCounts
-from dppl.kernel.queries.softmax import Shortfalls
+from dppl.kernel.queries.label_gradients import LabelCounts
+from dppl.kernel.queries.softmax_gradients import Shortfalls
 from dppl.kernel.queries.sums import ClassCounts
 from dppl.methods import LinearProbe
 from dppl.methods.parameters import PersonsParameter, parameters
@@ -606,12 +606,12 @@ def shortfalls_of_all_records(patch):
         )
 
     patch.setattr(Shortfalls, "exact", of_records)
-    kernel = labels.label_shortfalls
+    kernel = label_gradients.label_shortfalls
 
     def whole(*given):
         return kernel(*given[:-1], lambda part: given[-1](part) * 0 + WEIGHT_STEPS)
 
-    patch.setattr(labels, "label_shortfalls", whole)
+    patch.setattr(label_gradients, "label_shortfalls", whole)
 
 
 def count_records(patch):

@@ -16,7 +16,7 @@ from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
-from dppl.lab.experiments.methods import METHODS
+from dppl.lab.experiments.compared_methods import METHODS
 from dppl.methods.registry import BY_METHOD, ENTRIES
 from dppl.statement.trust import OUTSIDE
 from dppl.statement.words import _percent, _thousandths

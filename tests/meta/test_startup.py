@@ -156,6 +156,20 @@ def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path)
     assert {"sklearn", "scipy"} <= control
 
 
+def test_an_ordinary_fit_imports_nothing_of_federation():
+    """What is not imported runs no line: institutions are composed around a fit, not branches of it."""
+    fit = (
+        "import sys, numpy, dppl; model = dppl.SoftmaxPrototypes(dppl.ApproxDP(1, 1e-6), classes=['a', 'b']); "
+        "model.fit(numpy.eye(2), ['a', 'b']); "
+    )
+    shown = (
+        "print(*(name for name in sys.modules if name.startswith('dppl.federation')))"
+    )
+    assert imported_names(fit + shown) == []
+    control = imported_names(f"import sys, dppl; dppl.federation.Federation; {shown}")
+    assert "dppl.federation.coordinator" in control
+
+
 def test_packages_are_attributes():
     (here,) = imported_names(
         "from dppl import continual; import dppl; print(dppl.continual is continual)"

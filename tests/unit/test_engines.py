@@ -28,7 +28,7 @@ from dppl import (
     PureDP,
     SoftmaxPrototypes,
 )
-from dppl.engines import InProcess, RayEngine, _outcome, engine_of
+from dppl.engines import LocalEngine, RayEngine, _outcome, engine_of
 from dppl.errors import (
     EngineError,
     InputError,
@@ -159,7 +159,9 @@ def test_no_bit_depends_on_ray(fit, folder, ray_engine):
 @pytest.mark.parametrize("fit", ["mean", "softmax", "several labels"])
 def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, request):
     """Of persons whose rows are adjacent, and of those with rows in all parts."""
-    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    engine = (
+        LocalEngine() if engine == "local" else request.getfixturevalue("ray_engine")
+    )
     spread = np.random.default_rng(1).integers(0, 60, N)
     for ids in (
         np.arange(N) // 7,
@@ -207,10 +209,10 @@ class Mixed:
     """An engine that takes the first part for the second, too."""
 
     assumption = None
-    check = InProcess.check
+    check = LocalEngine.check
 
     def each(self, function, items):
-        yield from InProcess().each(function, [items[0], items[0], *items[2:]])
+        yield from LocalEngine().each(function, [items[0], items[0], *items[2:]])
 
 
 def test_a_part_that_counts_twice_would_be_noticed(folder):
@@ -398,7 +400,7 @@ class Watched:
     sent: list
     returned: list
     assumption: None = None
-    check = InProcess.check
+    check = LocalEngine.check
 
     def each(self, function, items):
         for place, item in enumerate(items):
@@ -434,7 +436,7 @@ class Trusted(Mixed):
     """This process, which says of itself what Ray says."""
 
     assumption = RayEngine().assumption
-    each = InProcess.each
+    each = LocalEngine.each
 
 
 def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
@@ -452,7 +454,9 @@ def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, request):
-    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    engine = (
+        LocalEngine() if engine == "local" else request.getfixturevalue("ray_engine")
+    )
     table = read_parts(folder)
     damaged = folder / "part-001.parquet"
     content = damaged.read_bytes()
@@ -503,7 +507,7 @@ def test_what_cannot_be_spread_is_refused_before_anything_is_charged(
 
 @pytest.mark.parametrize("engine", [None, "ray"])
 def test_predictions_do_not_depend_on_the_parts(engine, folder, request):
-    engine = InProcess() if engine is None else request.getfixturevalue("ray_engine")
+    engine = LocalEngine() if engine is None else request.getfixturevalue("ray_engine")
     model = whole("softmax")
     rows = records()[0]
     table = read_parts(folder, engine=engine)
@@ -717,7 +721,7 @@ def test_no_two_fits_have_one_name(folder, monkeypatch):
     spread = [
         SpreadRecords(
             [[Piece(part)] for part in read_parts(folder).parts],
-            InProcess(),
+            LocalEngine(),
             PartReader(CLASSES, "error", "add-remove"),
         )
         for _ in range(100)
@@ -726,7 +730,7 @@ def test_no_two_fits_have_one_name(folder, monkeypatch):
 
 
 def test_engines_have_names(monkeypatch):
-    assert engine_of("local") == InProcess()
+    assert engine_of("local") == LocalEngine()
     assert (engine_of("ray"), engine_of("auto")) == (RayEngine(), RayEngine("auto"))
     assert engine_of("ray://head:10001") == RayEngine("ray://head:10001")
     with pytest.raises(
@@ -739,7 +743,7 @@ def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
     spread = SpreadRecords(
         [[Piece(part)] for part in read_parts(folder).parts],
-        InProcess(),
+        LocalEngine(),
         PartReader(np.array(CLASSES), "error", "add-remove"),
     )
     held = HeldRecords(
@@ -821,14 +825,14 @@ def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(
         selected(read_parts(folder, engine=Breaking(places)), X_public=pool)
 
 
-class OfOnePart(InProcess):
+class OfOnePart(LocalEngine):
     """An engine whose tasks have read the first part of the private records alone."""
 
     def each(self, function, items):
         if isinstance(function, partial):  # and not what reads public rows
             parts, *rest = function.args
             function = partial(function.func, parts[:1], *rest)
-        yield from InProcess().each(function, items)
+        yield from LocalEngine().each(function, items)
 
 
 def test_scores_of_some_private_records_would_be_noticed(folder, pool):

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from dppl._utils import validate
 from dppl._utils.types import Float
 from dppl.audit import bounds
-from dppl.audit.canaries import Canary, Likelihood, Records, Selected, neighbour
+from dppl.audit.canaries import AuditData, Canary, Likelihood, Selected, neighbour
 from dppl.errors import Argument, ParameterError
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee
 from dppl.kernel.privacy.terms import Unit
@@ -103,7 +103,7 @@ class AuditResult:
 
 def audit(
     estimator: EmbeddingClassifier,
-    data: Records,
+    data: AuditData,
     canary: Canary,
     *,
     runs: int,
@@ -118,7 +118,7 @@ def audit(
     estimator : EmbeddingClassifier
         Its parameters; it is not fitted itself. Every fit draws fresh noise from the
         operating system, whatever its `random_state`.
-    data : Records
+    data : AuditData
         With `groups` to audit the promise to a person.
     canary : Canary
         With `other` if and only if the estimator's adjacency is replace-one.

@@ -20,8 +20,7 @@ from dppl.kernel.queries import CoinPressMeans
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.testing import Asked, recorded
 
-Row: TypeAlias = Float
-Statistic: TypeAlias = Callable[[Any], float]
+CanaryStatistic: TypeAlias = Callable[[Any], float]
 
 # In 16 dimensions a coordinate vector is the longest lattice row: 127 steps, and s =
 # 127·√16/4.
@@ -41,7 +40,7 @@ _HARDLY_ANY_NOISE = ZCDP(1e13)
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class AuditData:
     """The records and public data that both neighbours share.
 
     Parameters
@@ -76,15 +75,15 @@ class Canary:
     other : array-like of shape (n_features,), default=None
         The record of the same label that replaces it in the other data set
         (replace-one). None leaves the place empty (add-remove).
-    records : Records, default=None
+    records : AuditData, default=None
         All records of the canary, which is then a person. None is the one record.
     """
 
     row: ArrayLike
     label: Any
-    statistic: Statistic | Likelihood | Selected
+    statistic: CanaryStatistic | Likelihood | Selected
     other: ArrayLike | None = None
-    records: Records | None = None
+    records: AuditData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def worst_case(
     examples: bool = False,
     person_records: int | None = None,
     spread: bool = False,
-) -> tuple[Records, Canary]:
+) -> tuple[AuditData, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
     Parameters
@@ -158,7 +157,7 @@ def worst_case(
 
     Returns
     -------
-    Records, Canary
+    AuditData, Canary
         Derived from the queries that the estimator declares. For a selection, the
         canary raises the utilities of `n_prototypes` target rows by the whole
         sensitivity (under replace-one its negative lowers them). The target set has a
@@ -178,7 +177,7 @@ def worst_case(
         or estimator.get_params(deep=False).get("lattice") is not None
     ):
         raise ParameterError(
-            "the built-in worst case needs a list of classes and no lattice; pass Records and a Canary of your own."
+            "the built-in worst case needs a list of classes and no lattice; pass AuditData and a Canary of your own."
         )
     classes = np.asarray(estimator.classes)
     public = PublicData(
@@ -203,7 +202,7 @@ def worst_case(
     replaces = estimator.adjacency == "replace-one"
     # Records that contradict the canary: models that descend on gradients never fit it,
     # so its gradient stays long.
-    data = Records(
+    data = AuditData(
         np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS)
     )
     if any(query.selects for query in queries):
@@ -217,19 +216,19 @@ def worst_case(
             [np.tile(opposite, (n_others, 1)), np.tile(row, (size, 1))]
         )
         kept = np.asarray(data.y) != label
-        data = Records(
+        data = AuditData(
             np.asarray(data.X)[kept], np.asarray(data.y)[kept], PublicData(pool)
         )
         canary = Canary(row, label, Selected(n_others), opposite if replaces else None)
     else:
         if any(isinstance(query, CoinPressMeans) for query in queries):
-            data = Records(
+            data = AuditData(
                 np.zeros((_COINPRESS_ROWS, dim)),
                 np.repeat(classes[:1], _COINPRESS_ROWS),
             )
         if "first" in plan.measurements:  # prototypes that later releases depend on
             both = np.tile([row, opposite], (_SETTLED, 1))
-            data = Records(both, np.tile([classes[-1], label], _SETTLED))
+            data = AuditData(both, np.tile([classes[-1], label], _SETTLED))
         if estimator.starts_from_examples and (
             examples or hasattr(estimator, "clip_quantile")
         ):
@@ -261,7 +260,7 @@ def worst_case(
 
 
 def _examples(
-    estimator: EmbeddingClassifier, row: Row, classes: Array, contradict: bool
+    estimator: EmbeddingClassifier, row: Float, classes: Array, contradict: bool
 ) -> tuple[Array | None, Array | None]:
     """Return examples that rank the class of the canary first, or contradict each other, if the estimator takes any."""
     if not estimator.starts_from_examples:
@@ -272,11 +271,11 @@ def _examples(
 
 def _person(
     estimator: EmbeddingClassifier,
-    data: Records,
+    data: AuditData,
     canary: Canary,
     n_records: int,
     spread: bool,
-) -> tuple[Records, Canary]:
+) -> tuple[AuditData, Canary]:
     """Make the canary a person with many records, and each other record a person."""
     validate.positive_integer(person_records=n_records)
     others = [
@@ -298,7 +297,7 @@ def _person(
     # Opposite rows in other classes: the gradients of a softmax model then add up, and
     # do not cancel.
     signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
-    records = Records(np.outer(signs, np.asarray(canary.row)), labels)
+    records = AuditData(np.outer(signs, np.asarray(canary.row)), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
     canary = replace(canary, records=records)
     if not isinstance(canary.statistic, Selected):
@@ -307,7 +306,7 @@ def _person(
 
 
 def neighbour(
-    data: Records, canary: Canary, include: bool
+    data: AuditData, canary: Canary, include: bool
 ) -> tuple[Array, Array, dict[str, Any]]:
     """Return rows, labels and IDs of the shared records, with the canary or what replaces it."""
     X = np.asarray(data.X)
@@ -341,7 +340,7 @@ def neighbour(
 
 
 def _learn(
-    estimator: EmbeddingClassifier, data: Records, canary: Canary
+    estimator: EmbeddingClassifier, data: AuditData, canary: Canary
 ) -> tuple[Canary, float]:
     """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
     sides = []

@@ -19,10 +19,10 @@ import numpy as np
 from dppl._utils import tensorfile
 from dppl._utils.types import Float
 from dppl.errors import DpplError, ModelFileError
-from dppl.finetune.network_file import is_finetuned, planned
+from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.guarantee import NEIGHBOURS, Charge
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import (
     Code,
     Mechanism,
@@ -34,7 +34,6 @@ from dppl.kernel.privacy.terms import (
     Unit,
 )
 from dppl.methods import EmbeddingClassifier, PublicData
-from dppl.methods.fit_plan import of_parties
 from dppl.methods.model_file import FINETUNED, KEY, load, unfitted
 from dppl.methods.private_search import promised_again
 from dppl.methods.released import Reported
@@ -145,6 +144,9 @@ def verify(
     with file_of(model) as path:
         try:
             if is_finetuned(path):
+                # Here, because it needs what trains networks.
+                from dppl.finetune.planned import planned
+
                 fields, guarantee = planned(path)
                 stated = fields["guarantee"]
                 promises = [guarantee] * 3
@@ -238,11 +240,11 @@ def _promised(
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
-    return (
-        of_parties(promised, tuple(stated["parties"]))
-        if stated.get("parties")
-        else promised
-    )
+    if not stated.get("parties"):
+        return promised
+    from dppl.federation.coordinator import of_parties  # here, because few are of some
+
+    return of_parties(promised, tuple(stated["parties"]))
 
 
 def _compared(
@@ -275,7 +277,7 @@ def _compared(
     whom = {
         "unit": promised.unit,
         "adjacency": promised.adjacency,
-        "neighbours": promised.neighbours or NEIGHBOURS[promised.adjacency],
+        "neighbours": promised.relation,
         "exact": promised.exact,
         "n_models": promised.n_models,
     }

@@ -28,7 +28,7 @@ class BeforeCharge(Records):
     def __post_init__(self) -> None:
         validate.one_of(("skip", "stop", "ask"), unusable=self.unusable)
         if self.unusable == "ask":
-            from dppl.cli.check import terminal
+            from dppl.cli._owner import terminal
 
             with terminal():  # or nothing is read
                 pass
@@ -47,7 +47,7 @@ class BeforeCharge(Records):
         """
         if self.unusable == "skip" or (fit and self.unusable == "stop"):
             return
-        from dppl.cli.check import report_on, review
+        from dppl.cli._owner import report_on, review
         from dppl.kernel.checking import refuse_unusable_records
 
         several = several or self.several()

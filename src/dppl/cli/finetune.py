@@ -149,7 +149,7 @@ class Finetune(NoiseBudget, Training, Persons):
 @contextmanager
 def _watch(stage: Source | Guarantee) -> Iterator[Callable[[int], object]]:
     """Show how far it is: never how well it goes, which is private."""
-    from dppl.finetune.network_file import training_of
+    from dppl.finetune.schedule import training_of
     from dppl.io import Source
 
     if isinstance(stage, Source):

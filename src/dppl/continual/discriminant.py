@@ -10,7 +10,7 @@ from scipy.special import expit
 from dppl._utils.types import Array, Float, Float32
 from dppl.continual import _sums
 from dppl.continual._stream import NEVER
-from dppl.continual.prototypes import ContinualPrototypes, Rule
+from dppl.continual.prototypes import Accumulate, ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
@@ -109,7 +109,7 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     coef_: Float = field(init=False)
     axes_: Axes | None = field(init=False)
-    accumulate: Rule | None = field(init=False)
+    accumulate: Accumulate | None = field(init=False)
     lattice: LatticeOptions | None = field(
         default=LatticeOptions(center="public", rotation="auto"), init=False
     )

@@ -20,8 +20,8 @@ from dppl.methods.parameters import LatticeParameter, parameters
 from dppl.methods.shared import unit_directions
 
 # How heads are fitted, and the parameters that a head takes.
-Head: TypeAlias = Literal["probe", "softmax"]
-_HEADS: dict[Head, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
+HeadMethod: TypeAlias = Literal["probe", "softmax"]
+_HEADS: dict[HeadMethod, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
     "probe": (LinearProbe, ("steps", "learning_rate", "clip")),
     "softmax": (SoftmaxPrototypes, ()),
 }
@@ -91,7 +91,7 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     _RELEASED = "coef_"
     has_similarity = False  # heads have different centres
 
-    head: Head = "probe"
+    head: HeadMethod = "probe"
     head_options: dict[str, Any] | None = None
     scores: Scores = "normalised"
 

@@ -22,7 +22,7 @@ from dppl.methods.fit_plan import Setting
 from dppl.methods.parameters import Count, LatticeParameter, parameters
 from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
-Rule: TypeAlias = Literal["weighted", "sum"]
+Accumulate: TypeAlias = Literal["weighted", "sum"]
 Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
 
 
@@ -110,7 +110,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"
     max_tasks: Count | None = None
-    accumulate: Rule | None = None
+    accumulate: Accumulate | None = None
 
     def _opened(
         self, state: str | os.PathLike[str] | None, earlier: Self | None

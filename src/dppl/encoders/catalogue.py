@@ -91,7 +91,7 @@ _OF_THE_MODEL = (
 )
 
 
-class Entry(NamedTuple):
+class KnownEncoder(NamedTuple):
     """One line of the catalogue."""
 
     name: str  # what `load_encoder` takes
@@ -106,7 +106,7 @@ class Entry(NamedTuple):
     windows: str  # in which it reads texts by default, and no further; "" of images
 
 
-def list_encoders() -> list[Entry]:
+def list_encoders() -> list[KnownEncoder]:
     """Return the encoders that `load_encoder` knows, the named ones first.
 
     Examples
@@ -139,7 +139,7 @@ def _entry(
     dimension: int | None,
     licence: str,
     place: str | None = None,
-) -> Entry:
+) -> KnownEncoder:
     modules, extra, kind = _NEEDS[scheme]
     if scheme == "hf" and place is not None:  # such presets are of images
         modules = f"{modules} PIL"
@@ -171,7 +171,7 @@ def _entry(
         if not weights.exists():
             missing.append(f"weights: {how}")
     reads = READS.get(name, _OF_THE_MODEL if "texts" in kind else ("", ""))
-    return Entry(
+    return KnownEncoder(
         name, kind, dimension, licence, not missing, "; ".join(missing), *reads
     )
 

@@ -20,7 +20,7 @@ from dppl.errors import InputError, ParameterError
 _MODULES = {
     **dict.fromkeys(("hf", "minilm", "st"), "dppl.encoders.transformers"),
     **{scheme: f"dppl.encoders.{scheme}" for scheme in ("onnx", "python", "timm")},
-    "pixels": "dppl.encoders.images",
+    "pixels": "dppl.encoders.pixels",
 }
 _NAMELESS = {"minilm", "pixels"}
 _FORMS = (
@@ -29,14 +29,14 @@ _FORMS = (
 )
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
-Precision: TypeAlias = Literal["auto", "float32", "float16"]
+EncoderPrecision: TypeAlias = Literal["auto", "float32", "float16"]
 
 
 def load_encoder(
     uri: str,
     *,
     device: Device = "auto",
-    precision: Precision = "auto",
+    precision: EncoderPrecision = "auto",
     batch_rows: int | None = None,
     trial: bool = True,
 ) -> Encoder:
@@ -118,11 +118,11 @@ def chosen_device(device: Device) -> Device:
 
 
 def load_adapter(
-    uri: str, device: Device = "auto", precision: Precision = "auto"
+    uri: str, device: Device = "auto", precision: EncoderPrecision = "auto"
 ) -> Adapter:
     """Load the model of an encoder."""
     device = chosen_device(device)
-    validate.one_of(get_args(Precision), precision=precision)
+    validate.one_of(get_args(EncoderPrecision), precision=precision)
     source = parse(uri, _MODULES, _FORMS, "encoder")
     try:
         adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(
@@ -149,7 +149,7 @@ def load_windows(uri: str) -> TextWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EncoderUri:
     """A URI in parts: its scheme, a name or path, and options."""
 
     scheme: str
@@ -181,7 +181,7 @@ class Source:
         return int(value)
 
 
-def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Source:
+def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> EncoderUri:
     """Split a URI, or the URI of a preset, that has one of some schemes; `forms` is what else is said."""
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
@@ -195,7 +195,7 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Sou
         raise ParameterError(
             f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant
         )
-    return Source(scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
+    return EncoderUri(scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
 def is_code(uri: str) -> bool:

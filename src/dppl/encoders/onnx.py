@@ -7,7 +7,7 @@ the same name with the suffix ``.json``, or in the file's own metadata under the
     {"modality": "image", "size": 224, "crop_pct": 0.875, "interpolation": "bicubic",
      "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
-with the fields of `dppl.encoders.images.Preprocessing`; the model's one input has the
+with the fields of `dppl.encoders.pixels.Preprocessing`; the model's one input has the
 shape (rows, 3, size, size). For texts::
 
     {"modality": "text", "tokenizer": "tokenizer.json", "max_tokens": 256, "pooling":
@@ -39,8 +39,8 @@ from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.hub import files_digest
-from dppl.encoders.images import OPTIONS, ImageAdapter, Preprocessing
-from dppl.encoders.load import Source
+from dppl.encoders.load import EncoderUri
+from dppl.encoders.pixels import OPTIONS, ImageAdapter, Preprocessing
 from dppl.encoders.tokens import TextAdapter, pooled
 from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import Argument, InputError, ParameterError
@@ -58,7 +58,7 @@ _TYPES = {
 }
 
 
-def load(source: Source, device: str, precision: str) -> Adapter:
+def load(source: EncoderUri, device: str, precision: str) -> Adapter:
     """Load a model in the file's own precision; one that quantises rows together is refused."""
     path = Path(source.name)
     model = _Model(path, device)
@@ -222,7 +222,7 @@ def _external_files(path: Path) -> list[str]:
     )
 
 
-def windows(source: Source) -> TextWindows | None:
+def windows(source: EncoderUri) -> TextWindows | None:
     """Load the tokenizer of a model of texts alone; None for images."""
     path = Path(source.name)
     model = _Model(path, "cpu")
@@ -232,7 +232,7 @@ def windows(source: Source) -> TextWindows | None:
 
 
 def _tokenizer(
-    path: Path, source: Source, options: dict[str, Any]
+    path: Path, source: EncoderUri, options: dict[str, Any]
 ) -> tuple[Any, TextWindows]:
     name = options["tokenizer"]
     limit = options["max_tokens"]
@@ -261,7 +261,7 @@ def _tokenizer(
 
 
 def _texts(
-    path: Path, source: Source, options: dict[str, Any], shared: dict[str, Any]
+    path: Path, source: EncoderUri, options: dict[str, Any], shared: dict[str, Any]
 ) -> TextAdapter:
     tokenizer, made = _tokenizer(path, source, options)
     name = options["tokenizer"]

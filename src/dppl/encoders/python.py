@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dppl._utils.optional import optional
-from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
-from dppl.encoders.load import Source
+from dppl.encoders.load import EncoderUri
+from dppl.encoders.pixels import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.errors import InputError, ParameterError
 
 
-def load(source: Source, device: str, precision: str) -> ImageAdapter:
+def load(source: EncoderUri, device: str, precision: str) -> ImageAdapter:
     """Load a network without its last linear layer, which must compute last. It runs the code that the source names."""
     torch = optional("torch", "torch", "torch")
     model = build(source)
@@ -37,7 +37,7 @@ def load(source: Source, device: str, precision: str) -> ImageAdapter:
     )
 
 
-def build(source: Source) -> ImageModel:
+def build(source: EncoderUri) -> ImageModel:
     """Return the whole network."""
     torch = optional("torch", "torch", "torch")
     source.check(OPTIONS)

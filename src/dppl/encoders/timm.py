@@ -19,8 +19,8 @@ from typing import Any
 
 from dppl._utils.optional import optional
 from dppl.encoders.frozen import load_torch
-from dppl.encoders.images import OPTIONS, ImageAdapter, ImageModel, Preprocessing
-from dppl.encoders.load import Source
+from dppl.encoders.load import EncoderUri
+from dppl.encoders.pixels import OPTIONS, ImageAdapter, ImageModel, Preprocessing
 from dppl.errors import InputError, ParameterError
 
 # Names of a vision transformer's parameters in torchvision, and in timm.
@@ -38,7 +38,7 @@ _TORCHVISION = (
 )
 
 
-def load(source: Source, device: str, precision: str) -> ImageAdapter:
+def load(source: EncoderUri, device: str, precision: str) -> ImageAdapter:
     """Load a model without its classifier."""
     model = build(source)
     return model.adapter(
@@ -46,7 +46,7 @@ def load(source: Source, device: str, precision: str) -> ImageAdapter:
     )
 
 
-def build(source: Source) -> ImageModel:
+def build(source: EncoderUri) -> ImageModel:
     """Return a model without its classifier."""
     source.check(OPTIONS)
     torch = load_torch("vision")

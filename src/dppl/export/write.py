@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -66,7 +67,7 @@ def save(
             raise ParameterError(
                 "must be 'onnx' for an encoder, without other options.", parameter="to"
             )
-        from dppl.export.onnx import encoder_to_bytes
+        from dppl.export.onnx_graph import encoder_to_bytes
 
         write_atomically(path, encoder_to_bytes(model), overwrite=overwrite)
         return
@@ -81,14 +82,11 @@ def save(
     if to == "hf":
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
-    from dppl.export import (
-        onnx,
-        torch,
-    )  # here, so that help texts name the formats at once
+    # Imported here, so that help texts name the formats at once.
+    from dppl.export import onnx_graph, torch_module
 
-    content = (
-        onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
-    )
+    make = partial(onnx_graph.to_bytes, encoder=encoder)
+    content = make(model) if to == "onnx" else torch_module.to_bytes(model)
     write_atomically(path, content, overwrite=overwrite)
 
 

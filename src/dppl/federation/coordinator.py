@@ -15,6 +15,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from dppl._utils import validate
 from dppl._utils.metadata import ENCODER, NOT_COVERED
-from dppl.errors import EngineError, ParameterError
+from dppl.errors import EngineError, InputError, ParameterError
 from dppl.federation.journal import Journal
 from dppl.federation.protocol import (
     Message,
@@ -35,12 +37,18 @@ from dppl.federation.protocol import (
     question,
 )
 from dppl.kernel.label_sets import MultiLabel
-from dppl.kernel.measure import Calibrated
+from dppl.kernel.measure import Calibrated, Measure
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Charge
-from dppl.kernel.privacy.terms import Caveat, Unit
-from dppl.kernel.queries import ADD_REMOVE
-from dppl.methods.fit_plan import Plan, of_parties
+from dppl.kernel.privacy.terms import (
+    Assumption,
+    Caveat,
+    PublicInput,
+    Term,
+    Unit,
+)
+from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, Query
+from dppl.methods.fit_plan import Plan
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
@@ -188,6 +196,44 @@ class Federation:
 
     # What a fit asks of its records
 
+    def private_data(self, y: None, groups: None, **how: Any) -> Federation:
+        """Return the institutions as a fit takes them, which have labels and ids of their own.
+
+        Parameters
+        ----------
+        y, groups : None
+        **how
+            What a fit says of records in one place.
+        """
+        if y is not None or groups is not None:
+            raise InputError(
+                "y and groups must be left out: each institution has its own labels and ids."
+            )
+        return self
+
+    def measure(
+        self, paid: Mapping[str, Calibrated], records: Any, random_state: None
+    ) -> Measure:
+        """Return the counter of a fit, at which the institutions answer.
+
+        Parameters
+        ----------
+        paid : dict of str to Calibrated
+            The measurements of the plan.
+        records : Answers or None
+        random_state : None
+        """
+        # The noise of a sum is wider than the noise of one; whoever leaves takes away
+        # theirs, too.
+        wider = math.sqrt(len(self.names))
+        asked = {}
+        for name, one in paid.items():
+            query = _SumOfAnswers(name, one.measurement.query)
+            noise = SimpleNamespace(noise_std=wider * float(one.mechanism.noise_std))
+            measurement = replace(one.measurement, query=query)
+            asked[name] = Calibrated(measurement, noise, one.release)
+        return Measure(asked, records, random_state)
+
     def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
         """Refuse fits that need more than noisy sums.
 
@@ -309,6 +355,28 @@ class Federation:
         return {name: good[name] for name in self.names}
 
 
+@dataclass(frozen=True)
+class _SumOfAnswers(OwnAnswer):
+    """A query that institutions answer, each with its own noise, which is added up."""
+
+    name: str
+    query: Query
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """As at each of them."""
+        return self.query.squared_norm
+
+    @property
+    def unit(self) -> float:
+        """As at each of them."""
+        return self.query.unit
+
+    def answer(self, _: Any, records: Answers, source: Any, **released: Any) -> Int64:
+        """Return the sum; no noise is drawn here."""
+        return records.answer(self.name, **released)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Accounts:
     """The ledgers of all institutions, as a fit sees one ledger."""
@@ -413,11 +481,6 @@ class Answers:
     asked: int = 0
 
     @property
-    def widening(self) -> float:
-        """How much wider the noise of the sum is than the noise of one; whoever leaves takes away their noise, too."""
-        return math.sqrt(len(self.federation.names))
-
-    @property
     def present(self) -> tuple[str, ...]:
         """Those who have not left."""
         return tuple(one for one in self.federation.names if one not in self.left)
@@ -513,6 +576,30 @@ class Answers:
         if bound * len(self.federation.names) >= _LARGEST_SUM:
             raise Refusal("so many records as it states could leave 64-bit sums.")
         return answer
+
+
+def of_parties(
+    guarantee: Guarantee, names: tuple[str, ...], charges: tuple[Charge, ...] = ()
+) -> Guarantee:
+    """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
+    mu = guarantee.mu
+    # Each costs mu at most, so k of them cost the square root of k times mu.
+    at_several = Term(Caveat.PERSON_AT_SEVERAL_PARTIES)
+    if mu is not None:
+        at_all = math.sqrt(len(names)) * mu
+        at_several = Term(Caveat.PERSON_AT_ALL_PARTIES, mu=at_all)
+    return replace(
+        guarantee,
+        parties=names,
+        charges=charges,
+        public_inputs=(*guarantee.public_inputs, Term(PublicInput.PARTIES)),
+        assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
+        not_covered=(
+            *guarantee.not_covered,
+            at_several,
+            Term(Caveat.PARTICIPATION),
+        ),
+    )
 
 
 def _reply(one: str, content: bytes | None, kind: str) -> Message:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import ParameterError
+from dppl.federation.coordinator import of_parties
 from dppl.methods import EmbeddingClassifier, MeanPrototypes, SoftmaxPrototypes, load
-from dppl.methods.fit_plan import of_parties
 from dppl.methods.parameters import same_value
 
 

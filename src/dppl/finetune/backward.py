@@ -12,7 +12,7 @@ _CHUNK = 1 << 20
 
 # From what a layer was given and the slope at what it returned, both of shape (n, ...),
 # to its gradients, (n, size).
-Rule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
+BackwardRule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
 
 
 def watch(
@@ -76,7 +76,7 @@ def add_gradients(
     size = max(
         given[0].numel(), sum(layer.get_parameter(own).numel() for own in places)
     )
-    rule: Rule = partial(_by_vjp, torch, layer, places)
+    rule: BackwardRule = partial(_by_vjp, torch, layer, places)
     if type(layer) is torch.nn.Linear:
         rule = partial(_of_linear, torch, layer, places)
     elif "forward" in vars(layer) and len(given[0]) == 1:
@@ -153,7 +153,7 @@ def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
 
 def _of_convolution(
     torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
-) -> tuple[Rule, int]:
+) -> tuple[BackwardRule, int]:
     """Return the rule, and how many numbers a record takes in it.
 
     A filter's weight at (channel, i, j) meets one window of the padded image, as large

@@ -26,7 +26,7 @@ from dppl.encoders.frozen import exact_products
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.finetune.backward import add_gradients, freeze_normalisation, watch
 from dppl.finetune.schedule import statistic_of
-from dppl.finetune.weights import Selection, is_convolution, set_weights, sizes_of
+from dppl.finetune.weights import WeightSelection, is_convolution, set_weights, sizes_of
 from dppl.kernel import reading
 from dppl.kernel.checking import are_known, refuse_unusable_records
 from dppl.kernel.lattice.joint import Persons
@@ -111,7 +111,7 @@ class NetworkGradients(OwnAnswer):
     def __init__(
         self,
         module: Any,
-        selection: Selection,
+        selection: WeightSelection,
         *,
         clip: float,
         shape: tuple[int, ...],
@@ -119,7 +119,7 @@ class NetworkGradients(OwnAnswer):
         block: int = 32,
         sampling_rate: float = 1.0,
         mu: float = 0.0,
-        kept: Selection | None = None,
+        kept: WeightSelection | None = None,
         precision: str = "float32",
         keep_filters: bool = False,
     ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.finetune.schedule import SHARES
-from dppl.finetune.weights import Selection
+from dppl.finetune.weights import WeightSelection
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.budgets import split
 from dppl.kernel.reading import UnknownLabels
@@ -58,7 +58,7 @@ def set_head(layer: Any, model: Any) -> None:
         tensor.copy_(tensor.new_tensor(np.asarray(values, np.float32)))
 
 
-def with_center(selection: Selection, head: str | None) -> Selection:
+def with_center(selection: WeightSelection, head: str | None) -> WeightSelection:
     """Return what a training keeps of a module: the trained weights, then the centre of such a head."""
     return {**selection, f"{head}.center": None}
 

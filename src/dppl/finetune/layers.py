@@ -7,10 +7,10 @@ from typing import Any
 from dppl._utils import validate
 from dppl._utils.optional import optional
 from dppl.errors import ParameterError
-from dppl.finetune.weights import Selection, check_module
+from dppl.finetune.weights import WeightSelection, check_module
 
 
-def refuse(module: Any, selection: Selection) -> None:
+def refuse(module: Any, selection: WeightSelection) -> None:
     """Refuse what would let a record reach more than its own gradient, and masks that cannot be kept."""
     torch = optional("torch", "torch", "torch")
     kinds = torch.nn.modules.batchnorm

@@ -21,8 +21,8 @@ from dppl._utils.optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.fixed import check_batch
 from dppl.encoders.frozen import device_of, tensors_digest
-from dppl.encoders.images import Preprocessing
 from dppl.encoders.load import Device, chosen_device, parse, without_folders
+from dppl.encoders.pixels import Preprocessing
 from dppl.errors import ParameterError
 from dppl.finetune.weights import head_of
 

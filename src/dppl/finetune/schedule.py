@@ -1,4 +1,4 @@
-"""How often a training asks for gradients, and how its budget is shared with the heads before and after it."""
+"""How often a training asks for gradients, how its budget is shared with the heads, and what a guarantee says of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from dppl.errors import ParameterError
 from dppl.kernel.privacy.composition import Cost, total_mu
+from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.kernel.privacy.release import Release
 from dppl.kernel.privacy.terms import Statistic, Term
 
@@ -29,6 +30,16 @@ def n_steps(epochs: float, rate: float) -> int:
 def statistic_of(size: int) -> Term[Statistic]:
     """Return what the statement calls the sum of gradients, for so many trained weights."""
     return Term(Statistic.NETWORK_GRADIENTS, n_weights=size)
+
+
+def training_of(guarantee: Guarantee) -> Release:
+    """Return the entry of the training in a statement, which may name heads, too."""
+    (release,) = (
+        one
+        for one in guarantee.releases
+        if one.statistic.code is Statistic.NETWORK_GRADIENTS
+    )
+    return release
 
 
 def releases_of(

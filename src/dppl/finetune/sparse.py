@@ -34,14 +34,16 @@ from dppl.finetune.schedule import SHARES
 from dppl.finetune.trainer import Recipe, Training
 from dppl.finetune.weights import (
     PARTS,
-    Part,
-    Selection,
+    WeightKind,
+    WeightSelection,
     check_module,
     head_of,
     is_convolutional,
+    module_digest,
     select_weights,
     set_weights,
     sizes_of,
+    weights_of,
 )
 from dppl.finetune.worth import is_worth_training
 from dppl.kernel import reading
@@ -49,7 +51,7 @@ from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip, split
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import UnknownLabels
-from dppl.methods.base import forget
+from dppl.methods.base import as_json, forget
 from dppl.methods.fit_plan import of_persons
 from dppl.methods.parameters import Probability, check_values, parameters
 from dppl.methods.released import PaidBy, Reported
@@ -189,7 +191,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    train: Collection[Part] | Selection = PARTS
+    train: Collection[WeightKind] | WeightSelection = PARTS
     sparsity: float = 0.01
     head: str | None = None
     sampling_rate: Probability | None = None
@@ -235,7 +237,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             / RADIUS
         )
         pace = min(1.0, rate * n_records / (100 * noise_std))
-        train: tuple[Part, ...] = ("head",)
+        train: tuple[WeightKind, ...] = ("head",)
         if is_worth_training(budget, len(classes), n_records):
             train = PARTS if is_convolutional(module) else ("head", "norm")
         recipe = Recipe(
@@ -426,9 +428,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
                 if isinstance(network, Network)
                 else load_network(network, device="cpu")
             )
-            if network_file.module_digest(network.module) != network_file.module_digest(
-                self.module
-            ):
+            if module_digest(network.module) != module_digest(self.module):
                 raise InputError(
                     f"{network.fingerprint.uri} has other weights than the public module of the fit."
                 )
@@ -443,7 +443,27 @@ class SparseFinetuner(Reported, NetworkClassifier):
                 "must name parts of the module for a file; save module_.",
                 parameter="train",
             )
-        return network_file.to_bytes(self)
+        parameters = {
+            name: as_json(getattr(self, name))
+            for name in ("head", *network_file.NUMBERS)
+        } | {
+            "train": sorted(self.train),
+            "sampling_rate": self.sampling_rate_,
+            "recipe": {
+                name: as_json(getattr(self.recipe, name))
+                for name in network_file.RECIPE
+            },
+        }
+        fields = {
+            "estimator": type(self).__name__,
+            "encoder": self.encoder_,
+            "module": module_digest(self.module),
+            "width": self.width,
+            "parameters": parameters,
+            "classes": self.classes_.tolist(),
+        }
+        values = weights_of(self.module_, self.kept(self.selection_))
+        return network_file.to_bytes(fields, self.guarantee_, values)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], module: Any) -> Self:
@@ -462,7 +482,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         """
         fields, guarantee, values = network_file.read(path)
         check_module(module)
-        if fields["module"] != network_file.module_digest(module):
+        if fields["module"] != module_digest(module):
             raise InputError(
                 f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the "
                 "module with the weights that it had before the fit."
@@ -559,7 +579,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         )
         return training
 
-    def kept(self, selection: Selection) -> Selection:
+    def kept(self, selection: WeightSelection) -> WeightSelection:
         """Return what a file holds of a module of which these weights were trained."""
         return (
             with_center(selection, head_of(self.module, self.head))
@@ -584,7 +604,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             and "head" in self.train
         )
 
-    def _selected(self, n_classes: int) -> tuple[Any, Selection]:
+    def _selected(self, n_classes: int) -> tuple[Any, WeightSelection]:
         """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
         check_module(self.module)
         module = deepcopy(self.module)

@@ -21,11 +21,11 @@ from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
 from dppl.finetune.heads import set_head, with_center
 from dppl.finetune.layers import refuse
-from dppl.finetune.network_file import module_digest
 from dppl.finetune.schedule import n_steps, releases_of
 from dppl.finetune.weights import (
-    Selection,
+    WeightSelection,
     keep_filters,
+    module_digest,
     set_weights,
     sizes_of,
     weights_of,
@@ -170,7 +170,7 @@ class Training:
     module: Any = field(
         kw_only=False
     )  # public; it is trained in the mode in which it is, and not changed
-    selection: Selection = field(kw_only=False)
+    selection: WeightSelection = field(kw_only=False)
     budget: Budget = field(kw_only=False)
     shape: tuple[int, ...]  # of one record
     integral: bool = False  # whether records hold whole numbers
@@ -183,7 +183,9 @@ class Training:
     random_state: int | None = None
 
     steps: int = field(init=False)  # of the descent
-    kept: Selection = field(init=False)  # the trained weights, and the centre of a head
+    kept: WeightSelection = field(
+        init=False
+    )  # the trained weights, and the centre of a head
     gradients: NetworkGradients = field(init=False)
     # the gradients, as often as there are steps, with their noise
     measurements: Mapping[str, Calibrated] = field(init=False)

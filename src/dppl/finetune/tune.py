@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Shows how far a stage is: reading a source, whose progress it takes, or a training by
 # what it is to guarantee.
-Watch: TypeAlias = Callable[
+TrainingWatch: TypeAlias = Callable[
     [Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]
 ]
 
@@ -42,7 +42,7 @@ def train(
     out: Path,
     folder: Path,
     *,
-    watch: Watch,
+    watch: TrainingWatch,
     overwrite: bool = False,
     ledger: Ledger | None = None,
     partition: str | None = None,
@@ -68,7 +68,7 @@ def train(
     strict = model.unknown_labels == "strict"
     pipeline.check_records(source, network, classes, model.unknown_labels)
     fingerprint = network.fingerprint.text()
-    room = most_bytes(model, guarantee, [fingerprint])
+    room = most_bytes(guarantee, model.width, [*classes.tolist(), fingerprint])
     with (
         pipeline.work_in(folder),
         # Room for the model before the hours of work, and before it is paid for.

@@ -8,19 +8,20 @@ from numpy.typing import NDArray
 
 from dppl._utils import validate
 from dppl._utils.optional import optional
+from dppl.encoders.frozen import tensors_digest
 from dppl.errors import ParameterError
 from dppl.kernel.lattice.stream import as_numpy
 
-Part: TypeAlias = Literal["head", "norm", "conv"]
-PARTS: tuple[Part, ...] = get_args(Part)
+WeightKind: TypeAlias = Literal["head", "norm", "conv"]
+PARTS: tuple[WeightKind, ...] = get_args(WeightKind)
 # A parameter's name to the flat positions that are trained, in ascending order; None is
 # all of them.
-Selection: TypeAlias = Mapping[str, NDArray[np.int64] | None]
+WeightSelection: TypeAlias = Mapping[str, NDArray[np.int64] | None]
 
 
 def select_weights(
     module: Any,
-    train: Collection[Part] = PARTS,
+    train: Collection[WeightKind] = PARTS,
     *,
     sparsity: float = 0.01,
     head: str | None = None,
@@ -121,7 +122,7 @@ def head_of(module: Any, head: str | None = None) -> str:
     )
 
 
-def sizes_of(module: Any, selection: Selection) -> list[int]:
+def sizes_of(module: Any, selection: WeightSelection) -> list[int]:
     """Return the number of trained weights of each parameter."""
     return [
         _tensor(module, name).numel() if p is None else len(p)
@@ -129,7 +130,7 @@ def sizes_of(module: Any, selection: Selection) -> list[int]:
     ]
 
 
-def weights_of(module: Any, selection: Selection) -> NDArray[np.float32]:
+def weights_of(module: Any, selection: WeightSelection) -> NDArray[np.float32]:
     """Return the trained weights of a module, in the order of `selection`."""
     flat = [as_numpy(_tensor(module, name)).reshape(-1) for name in selection]
     trained = [
@@ -139,7 +140,9 @@ def weights_of(module: Any, selection: Selection) -> NDArray[np.float32]:
     return np.concatenate(trained, dtype=np.float32)
 
 
-def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) -> None:
+def set_weights(
+    module: Any, selection: WeightSelection, values: NDArray[np.float32]
+) -> None:
     """Write trained weights, in the order of `selection`, to their places in a module; no other weight is touched."""
     torch = optional("torch", "torch", "torch")
     parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
@@ -153,7 +156,7 @@ def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) 
 
 
 def keep_filters(
-    module: Any, selection: Selection, values: NDArray[np.float32]
+    module: Any, selection: WeightSelection, values: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Give each filter of convolutions that are trained as a whole the mean and deviation that it has in the module."""
     parts = np.split(values, np.cumsum(sizes_of(module, selection))[:-1])
@@ -199,7 +202,7 @@ def _tensor(module: Any, name: str) -> Any:
     return getattr(module.get_submodule(layer), own)
 
 
-def _parameters(module: Any, layers: list[str], part: Part) -> list[str]:
+def _parameters(module: Any, layers: list[str], part: WeightKind) -> list[str]:
     """Return the parameters that the layers of a part hold themselves, by the names that the module gives them."""
     names = [
         f"{layer}.{name}".lstrip(".")
@@ -245,3 +248,8 @@ def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None
     return {
         name: None if mask.all() else np.flatnonzero(mask) for name, mask in taken_of
     }
+
+
+def module_digest(module: Any) -> str:
+    """Return the SHA-256 of the weights and buffers of a module, with their names."""
+    return tensors_digest("", module.state_dict().items())

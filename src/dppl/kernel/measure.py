@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn
 
 from dppl._utils import validate
 from dppl.errors import MeasurementError, ParameterError
@@ -136,17 +136,6 @@ def secure_noise(random_state: int | None) -> bool:
     return randomness(random_state).secure_noise
 
 
-@runtime_checkable
-class NoisyRecords(Protocol):
-    """Records elsewhere, whose answers have their noise before they come here."""
-
-    # How much wider the noise of a sum of answers is than the noise of one.
-    widening: float
-
-    def answer(self, name: str, /, **released: Any) -> Any:
-        """Return the sum of the noisy answers."""
-
-
 @dataclass(slots=True, eq=False, repr=False)  # which tracebacks with locals would show
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it."""
@@ -154,7 +143,6 @@ class _Counter:
     records: Any
     source: Randomness
     left: dict[str, int]  # how many asks
-    widening: float  # of the noise, where several answers add up
     lock: Lock = field(default_factory=Lock)
 
 
@@ -168,9 +156,8 @@ class Measure:
     ----------
     paid : dict of str to Calibrated
         What may be asked.
-    records : Records, NoisyRecords, Outcomes, Rivals, SeveralOutcomes or None
-        What has the `total` of a query, or answers with noise of its own. None where
-        nothing may be asked.
+    records : Records, Outcomes, Rivals, SeveralOutcomes or None
+        What has the `total` of a query. None where nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
     used : dict of str to int, default=None
@@ -189,9 +176,8 @@ class Measure:
             name: one.measurement.times - max(0, (used or {}).get(name, 0))
             for name, one in paid.items()
         }
-        widening = records.widening if isinstance(records, NoisyRecords) else 1.0
         self._paid = paid
-        self._counter = _Counter(records, randomness(random_state), left, widening)
+        self._counter = _Counter(records, randomness(random_state), left)
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
@@ -219,8 +205,6 @@ class Measure:
             query = paid.measurement.query
             records = counter.records
             released = {**self._always, **released}
-            if isinstance(records, NoisyRecords):
-                return records.answer(name, **released)
             if paid.mechanism is None:  # neighbours agree in it
                 return records.total(query, **released)
             return answered(query, paid.mechanism, records, counter.source, **released)
@@ -246,7 +230,7 @@ class Measure:
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""
-        return float(self._declared(name).mechanism.noise_std) * self._counter.widening
+        return float(self._declared(name).mechanism.noise_std)
 
     def unit(self, name: str) -> float:
         """Return how many integer steps of an answer are 1; public."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -39,9 +39,10 @@ from dppl.engines import Engine
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.kernel import persons, reading
 from dppl.kernel.lattice.stream import CACHE_BYTES, RowSource, iter_blocks, take_rows
+from dppl.kernel.measure import Measure
 from dppl.kernel.queries.base import Query
 from dppl.kernel.reading import Codes
-from dppl.kernel.records import HeldRecords, Int64, Item, Parted, Value
+from dppl.kernel.records import HeldRecords, Int64, Item, Value
 
 # Public rows of a piece, where files of fewer are put together: enough work for a task,
 # and few tallies.
@@ -262,6 +263,7 @@ class PrivateParts:
     engine: Engine
     several: Any = None  # this and `ids` as in `PrivateTable`
     ids: NDArray[Any] | None = None
+    measure: ClassVar = Measure
 
     def account(self, ledger: Any, partition: str | None, plan: Any) -> Any:
         """Return what pays: the ledger of the fit, if it has one."""
@@ -324,9 +326,9 @@ class PrivateParts:
 
 
 def private_parts(
-    X: Parted, y: Any, groups: Any, *, max_classes: int | None, several: Any
+    X: Any, y: Any, groups: Any, *, max_classes: int | None, several: Any
 ) -> PrivateParts:
-    """Check the form of a table in parts, and look at no value."""
+    """Check the form of a table in parts (`Parted`), and look at no value."""
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -24,8 +25,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.engines import Engine, InProcess
-from dppl.errors import InputError
+from dppl.engines import Engine, LocalEngine
 from dppl.kernel import reading
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import (
@@ -36,6 +36,7 @@ from dppl.kernel.lattice.stream import (
     iter_blocks,
     take_rows,
 )
+from dppl.kernel.measure import Measure
 from dppl.kernel.queries.base import Query
 from dppl.kernel.reading import Codes
 
@@ -66,6 +67,10 @@ class PrivateData(Protocol):
     """What a fit was given: a table, parts of one, or institutions (`dppl.federation.Federation`)."""
 
     @property
+    def measure(self) -> Callable[[Any, Any, int | None], Measure]:
+        """What makes the counter of a fit, of its measurements, `records` and seed."""
+
+    @property
     def n_features(self) -> int:
         """Width of the rows."""
 
@@ -81,6 +86,16 @@ class PrivateData(Protocol):
 
     def records(self, *args: Any, **options: Any) -> Any:
         """Return what was charged, which answers queries."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Records that are not arrays of this process: in parts of a table, or at institutions."""
+
+    def private_data(
+        self, y: Any, groups: Any, *, max_classes: int | None, several: Any
+    ) -> PrivateData:
+        """Check the shapes and kinds of what a fit was given, and look at no value."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -186,7 +201,8 @@ class PrivateTable:
     ids: NDArray[Any] | None = None  # of persons
     # How labels are given (`MultiLabel`), where a record may have several.
     several: Any = None
-    engine: Engine = field(default_factory=InProcess)
+    engine: Engine = field(default_factory=LocalEngine)
+    measure: ClassVar = Measure
 
     @property
     def n_features(self) -> int:
@@ -245,17 +261,8 @@ def private_data(
     several: Any = None,
 ) -> PrivateData:
     """Check the shapes and kinds of what a fit was given, and look at no value."""
-    if isinstance(X, PrivateData):
-        if y is not None or groups is not None:
-            raise InputError(
-                "y and groups must be left out: each institution has its own labels and ids."
-            )
-        return X
-    if isinstance(X, Parted):
-        # Here, as the reading of ids below: most fits have neither.
-        from dppl.kernel.parts import private_parts
-
-        return private_parts(X, y, groups, max_classes=max_classes, several=several)
+    if isinstance(X, Elsewhere):
+        return X.private_data(y, groups, max_classes=max_classes, several=several)
     rows, labels = reading.checked_inputs(X, y, several)
     ids = None
     if groups is not None or max_classes is not None:

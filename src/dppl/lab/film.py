@@ -17,10 +17,9 @@ from dppl._utils.types import Float, Float32
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import Scores, combined_scores, normalised
 from dppl.errors import ParameterError, WeakBudgetWarning
-from dppl.finetune import network_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
-from dppl.finetune.weights import head_of, weights_of
+from dppl.finetune.weights import head_of, module_digest, weights_of
 from dppl.kernel import reading
 from dppl.kernel.lattice.stream import as_numpy
 from dppl.kernel.privacy import Guarantee
@@ -236,7 +235,7 @@ class FilmEnsemble(NetworkClassifier):
                 parameter="tasks",
             )
         public: dict[str, Any] = self.get_params(deep=False) | {
-            "module": network_file.module_digest(self.module)
+            "module": module_digest(self.module)
         }
         public |= {
             "shape": records.shape,

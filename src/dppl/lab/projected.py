@@ -31,8 +31,8 @@ from dppl.methods.public import PublicPrototypes
 from dppl.methods.public_data import PublicValues
 from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
-Head: TypeAlias = Literal["mean", "public"]
-_HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {
+ProjectedHead: TypeAlias = Literal["mean", "public"]
+_HEADS: dict[ProjectedHead, type[MeanPrototypes] | type[PublicPrototypes]] = {
     "mean": MeanPrototypes,
     "public": PublicPrototypes,
 }
@@ -109,7 +109,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     public_indices_: NDArray[np.int64] = field(init=False)
     public_ids_: NDArray[np.object_] | None = field(init=False)
 
-    head: Head = "mean"
+    head: ProjectedHead = "mean"
     share: Share = 0.5
     n_components: Count | None = None
     steps: Count = 20

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dppl.lab.experiments.datasets import Dataset
 
 
-class Task(NamedTuple):
+class StreamTask(NamedTuple):
     """One task of a stream."""
 
     rows: NDArray[np.int64]  # in increasing order
@@ -40,7 +40,7 @@ class Task(NamedTuple):
 
 def class_incremental(
     y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int
-) -> list[Task]:
+) -> list[StreamTask]:
     """Give each task its own classes, in a random order and in nearly equal numbers.
 
     >>> [task.rows.tolist() for task in class_incremental(["a", "b", "a", "c"], ["a", "b", "c"], 2, seed=0)]
@@ -53,11 +53,14 @@ def class_incremental(
         )
     parts = np.array_split(np.random.default_rng(seed).permutation(names), n_tasks)
     return [
-        Task(np.flatnonzero(np.isin(labels, part)), np.sort(part)) for part in parts
+        StreamTask(np.flatnonzero(np.isin(labels, part)), np.sort(part))
+        for part in parts
     ]
 
 
-def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
+def shuffled(
+    y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int
+) -> list[StreamTask]:
     """Spread all classes over all tasks: each row goes to a task at random, and each task may hold every class."""
     labels, names = _checked(y, classes, n_tasks)
     return _placed(
@@ -67,7 +70,7 @@ def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[
 
 def blurry(
     y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1
-) -> list[Task]:
+) -> list[StreamTask]:
     """Give each task its own classes, but let rows go to any task with the probability `elsewhere`."""
     if not 0 <= elsewhere <= 1:
         raise ParameterError(f"elsewhere must be from 0 to 1; got {elsewhere!r}.")
@@ -82,7 +85,7 @@ def blurry(
     return _placed(np.where(moved, anywhere, place), names, n_tasks)
 
 
-def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task]:
+def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[StreamTask]:
     """Make each data set a task, of data sets of these lengths whose rows stand one after another.
 
     >>> [task.rows.tolist() for task in data_sets([2, 1], [["a", "b"], ["c"]])]
@@ -94,14 +97,14 @@ def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task
         )
     rows = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
     return [
-        Task(part, np.sort(np.asarray(names)))
+        StreamTask(part, np.sort(np.asarray(names)))
         for part, names in zip(rows, classes, strict=True)
     ]
 
 
-def _placed(place: Array, names: Array, n_tasks: int) -> list[Task]:
+def _placed(place: Array, names: Array, n_tasks: int) -> list[StreamTask]:
     return [
-        Task(np.flatnonzero(place == number), np.sort(names))
+        StreamTask(np.flatnonzero(place == number), np.sort(names))
         for number in range(n_tasks)
     ]
 
@@ -144,7 +147,7 @@ def forgetting(accuracies: Float) -> Float:
     return np.array([np.mean(task) if task else 0.0 for task in lost])
 
 
-_CUTS: dict[str, Callable[..., list[Task]]] = {
+_CUTS: dict[str, Callable[..., list[StreamTask]]] = {
     "class-incremental": class_incremental,
     "shuffled": shuffled,
     "blurry": blurry,
@@ -156,7 +159,7 @@ APART = ("class-incremental", DATA_SETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class StreamRecipe:
     """A benchmark of DP-CL."""
 
     # names of the data sets, and of their folders unless a configuration says otherwise
@@ -168,11 +171,11 @@ class Recipe:
 
 
 RECIPES = {
-    "cifar100-10x10": Recipe(("cifar100",), "class-incremental", 10, (100,)),
-    "imagenet-r-10x20": Recipe(
+    "cifar100-10x10": StreamRecipe(("cifar100",), "class-incremental", 10, (100,)),
+    "imagenet-r-10x20": StreamRecipe(
         ("imagenet-r",), "class-incremental", 10, (200,), whole=True
     ),
-    "5-dataset": Recipe(
+    "5-dataset": StreamRecipe(
         ("mnist", "svhn", "notmnist", "fashion-mnist", "cifar10"),
         DATA_SETS,
         5,
@@ -220,7 +223,7 @@ class Stream:
                 f"{self.recipe} has {named} classes; the data has {actual}."
             )
 
-    def tasks(self, dataset: Dataset, y: Array, seed: int) -> list[Task]:
+    def tasks(self, dataset: Dataset, y: Array, seed: int) -> list[StreamTask]:
         """Cut rows with labels `y` into tasks; the seed orders classes and places rows."""
         if self.kind == DATA_SETS:
             lists = np.split(
@@ -230,7 +233,7 @@ class Stream:
         more = {} if self.elsewhere is None else {"elsewhere": self.elsewhere}
         return _CUTS[self.kind](y, dataset.classes, self.n_tasks, seed, **more)
 
-    def test_tasks(self, dataset: Dataset, seed: int) -> list[Task]:
+    def test_tasks(self, dataset: Dataset, seed: int) -> list[StreamTask]:
         """Cut the test rows into the tasks that they belong to; in a blurry stream by the classes at home in a task."""
         home = (
             replace(self, kind="class-incremental", elsewhere=None)

@@ -265,7 +265,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                             paid=entry,
                         )
                     self._settle(plan, facts, guarantee)
-                    with Measure(
+                    with private.measure(
                         plan.measurements, records, task.seed(self.random_state)
                     ) as measure:
                         self.learn(measure, plan.setting)

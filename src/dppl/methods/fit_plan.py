@@ -1,6 +1,5 @@
 """The plan of a fit: all that is settled before a private record is read."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +11,6 @@ from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import (
     ABOUT_SEVERAL_RECORDS,
     Assumption,
@@ -177,28 +175,4 @@ def of_persons(
             Term(Assumption.ONE_ID),
         ),
         not_covered=(*others, *_OF_PERSONS),
-    )
-
-
-def of_parties(
-    guarantee: Guarantee, names: tuple[str, ...], charges: tuple[Charge, ...] = ()
-) -> Guarantee:
-    """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
-    mu = guarantee.mu
-    # Each costs mu at most, so k of them cost the square root of k times mu.
-    at_several = Term(Caveat.PERSON_AT_SEVERAL_PARTIES)
-    if mu is not None:
-        at_all = math.sqrt(len(names)) * mu
-        at_several = Term(Caveat.PERSON_AT_ALL_PARTIES, mu=at_all)
-    return replace(
-        guarantee,
-        parties=names,
-        charges=charges,
-        public_inputs=(*guarantee.public_inputs, Term(PublicInput.PARTIES)),
-        assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
-        not_covered=(
-            *guarantee.not_covered,
-            at_several,
-            Term(Caveat.PARTICIPATION),
-        ),
     )

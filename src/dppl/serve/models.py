@@ -23,10 +23,10 @@ from dppl.methods.released import ALWAYS, Least
 from dppl.prediction.predictor import Classify, classify, predictor_of_network
 from dppl.reasons import SkipReason
 from dppl.serve.requests import (
+    ClassProbability,
     ModelAnswer,
     Prediction,
     PredictionRequest,
-    Probability,
     RequestError,
 )
 from dppl.statement import model_card, words
@@ -125,7 +125,7 @@ class Served:
             message=None if reason is None else words.text(reason),
             similarity=None if near is None else float(near[0]),
             top=[
-                Probability(label=classes[place], probability=float(values[place]))
+                ClassProbability(label=classes[place], probability=float(values[place]))
                 for place in order
             ],
             probabilities=values.tolist() if probabilities else None,

@@ -124,7 +124,7 @@ def too_many_items(most: int) -> RequestError:
 Label = str | int | float | bool
 
 
-class Probability(BaseModel):
+class ClassProbability(BaseModel):
     """A class and its probability, for classes that are equally frequent."""
 
     label: Label
@@ -143,7 +143,7 @@ class Prediction(BaseModel):
 
     label: Label | None = None
     labels: list[Label] | None = None
-    top: list[Probability] = []
+    top: list[ClassProbability] = []
     probabilities: list[float] | None = None
     reason: str | None = None
     message: str | None = None

@@ -41,8 +41,8 @@ OUTSIDE = (
 # What reads and asks in every fit, and what states its cost.
 _EVERY_FIT = ("kernel.measure", "kernel.privacy.guarantee", "kernel.records")
 _SUMS = ("kernel.queries.sums",)
-_SOFTMAX = ("kernel.queries.softmax",)
-_LABELS = ("kernel.label_sets", "kernel.queries.labels")
+_SOFTMAX = ("kernel.queries.softmax_gradients",)
+_LABELS = ("kernel.label_sets", "kernel.queries.label_gradients")
 _OUTCOMES = ("prediction.one_record", "kernel.queries.outcomes")
 _NETWORK = ("finetune.backward", "finetune.gradients", "finetune.schedule")
 QUERIES: dict[Statistic, tuple[str, ...]] = {
@@ -57,13 +57,13 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.GRAM_MATRIX: ("kernel.queries.grams",),
     Statistic.CLASS_GRAM_MATRICES: ("kernel.queries.grams",),
     Statistic.CORRELATED_CLASS_SUMS: ("kernel.queries.correlated",),
-    Statistic.CLASS_MEANS: ("kernel.queries.coinpress", "kernel.queries.sums"),
+    Statistic.CLASS_MEANS: ("kernel.queries.coinpress_means", "kernel.queries.sums"),
     Statistic.CLIPPED_GRADIENTS: _SOFTMAX,
     Statistic.SCALED_GRADIENTS: _SOFTMAX,
     Statistic.LONG_GRADIENTS: _SOFTMAX,
     Statistic.HITS_OF_EXAMPLES: _SOFTMAX,
     Statistic.SHORTFALLS: _SOFTMAX,
-    Statistic.HESSIANS: ("kernel.queries.curvatures",),
+    Statistic.HESSIANS: ("kernel.queries.softmax_curvatures",),
     Statistic.LABEL_COUNTS: _LABELS,
     Statistic.CLIPPED_LABEL_GRADIENTS: _LABELS,
     Statistic.LABEL_SHORTFALLS: _LABELS,

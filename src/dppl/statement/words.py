@@ -1,11 +1,13 @@
 """Guarantees and accounts in words: in a paragraph, as a table, and in full. Numbers are rounded to the weaker side."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dppl.kernel.privacy.budgets import (
     USUAL_DELTA,
@@ -14,10 +16,12 @@ from dppl.kernel.privacy.budgets import (
     rounded_up,
     worth_showing,
 )
-from dppl.kernel.privacy.guarantee import NEIGHBOURS, Guarantee
 from dppl.kernel.privacy.release import Release
 from dppl.kernel.privacy.terms import Code, Mechanism, Term, Unit
 from dppl.statement import english
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy.guarantee import Guarantee
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = english.PAGE["nothing_released"]
@@ -111,7 +115,7 @@ def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, s
 
 def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
     """Return what the guarantee rests on and does not cover: names for programs, headings, and items."""
-    neighbours = text(guarantee.neighbours or NEIGHBOURS[guarantee.adjacency])
+    neighbours = text(guarantee.relation)
     made = ", ".join(
         f"{name} {version}" for name, version in sorted(guarantee.software.items())
     )

@@ -15,7 +15,7 @@ from dppl._utils import validate
 from dppl._utils.fingerprint import Fingerprint
 from dppl._utils.types import Array
 from dppl.encoders import Encoder, load_encoder
-from dppl.encoders.load import Device, Precision, refuse_code
+from dppl.encoders.load import Device, EncoderPrecision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.io import EmbeddingTable
 from dppl.kernel.persons import ids_of_fit
@@ -408,7 +408,10 @@ def encoder_of_model(
     loaded = named.uri if encoder is None else encoder
     if isinstance(loaded, str):
         loaded = load_encoder(
-            loaded, device=device, precision=cast(Precision, named.dtype), trial=trial
+            loaded,
+            device=device,
+            precision=cast(EncoderPrecision, named.dtype),
+            trial=trial,
         )
     if not loaded.fingerprint.same_function(named):
         raise InputError(

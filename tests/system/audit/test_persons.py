@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.audit import Canary, Records, audit, bounds, worst_case
+from dppl.audit import AuditData, Canary, audit, bounds, worst_case
 from dppl.audit.audit import audit_release
 from dppl.errors import ParameterError
 from dppl.kernel import persons
@@ -169,12 +169,12 @@ def test_a_cap_after_the_sum_of_all_persons_breaks_the_promise(after):
 def test_without_ids_the_same_records_break_the_promise():
     """Missed with probability below 1e-6: five records move the sum by 10 standard deviations of the noise."""
     row = np.eye(16)[0]
-    others = Records(np.eye(16)[1:2], ["a"])
+    others = AuditData(np.eye(16)[1:2], ["a"])
     canary = Canary(
         row,
         "a",
         lambda model: float(model.prototypes_[0] @ row),
-        records=Records(np.tile(row, (5, 1)), ["a"] * 5),
+        records=AuditData(np.tile(row, (5, 1)), ["a"] * 5),
     )
     estimator = MeanPrototypes(CLAIM, ["a"])
     assert audit(estimator, others, canary, runs=300, confidence=CONFIDENCE).violation

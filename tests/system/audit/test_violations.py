@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dppl import ZCDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
-from dppl.audit import Canary, Records, audit, worst_case
+from dppl.audit import AuditData, Canary, audit, worst_case
 from dppl.audit.audit import audit_release
 from dppl.kernel import Measurement
 from dppl.kernel.lattice import Lattice
@@ -230,7 +230,7 @@ def test_class_counts_as_scale_of_the_noise():
     # One record of the class, and the canary equal to it; the statistic sees nothing
     # but noise.
     case = (
-        Records(AXES[:1], ["a"]),
+        AuditData(AXES[:1], ["a"]),
         Canary(
             AXES[0], "a", lambda model: float(np.linalg.norm(model.prototypes_[0, 1:]))
         ),
@@ -249,7 +249,7 @@ def test_a_lattice_that_looks_at_the_batch(monkeypatch):
         ).astype(np.int8)
 
     case = (
-        Records(np.tile(AXES[1], (20, 1)), ["a"] * 20),
+        AuditData(np.tile(AXES[1], (20, 1)), ["a"] * 20),
         Canary(1000 * AXES[0], "a", lambda model: float(model.prototypes_[0, 1])),
     )
     estimator = MeanPrototypes(ZCDP(0.5), ["a"])
@@ -279,7 +279,7 @@ def test_one_generator_shared_by_all_classes():
     def difference(model):
         return float(model.prototypes_[0, 0] - model.prototypes_[1, 0])
 
-    case = Records(AXES[1:2], ["b"]), Canary(AXES[0], "a", difference)
+    case = AuditData(AXES[1:2], ["b"]), Canary(AXES[0], "a", difference)
     assert audited(SharedGenerator(ZCDP(0.5), ["a", "b"]), 200, case).violation
     assert not audited(MeanPrototypes(ZCDP(0.5), ["a", "b"]), 200, case).violation
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dppl.cli.check import WARNING
+from dppl.cli._owner import WARNING
 from dppl.io import open_source, skip_report, write_table
 
 

@@ -15,7 +15,7 @@ from dppl.lab.commands.demo import (
     sizes,
     winner,
 )
-from dppl.lab.experiments.methods import METHODS
+from dppl.lab.experiments.compared_methods import METHODS
 from dppl.statement import words
 
 # The probe is ahead of all that protect as much; what is published is above it and does

@@ -1190,9 +1190,9 @@ def test_a_review_shows_nothing_but_on_the_terminal(
 ):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     shown = []
-    monkeypatch.setattr("dppl.cli.check.terminal", contextlib.nullcontext)
+    monkeypatch.setattr("dppl.cli._owner.terminal", contextlib.nullcontext)
     monkeypatch.setattr(
-        "dppl.cli.check.review", lambda report, **_: shown.append(report["n"])
+        "dppl.cli._owner.review", lambda report, **_: shown.append(report["n"])
     )
     trace = assert_same(
         pair,

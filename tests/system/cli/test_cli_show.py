@@ -74,7 +74,7 @@ def test_trust_lists_the_files_with_their_hashes(model, cli, error_line):
         assert one["sha256"] == hashlib.sha256(content).hexdigest()
     listed = [one["path"] for one in code["files"] if not one["when"]]
     assert "kernel/queries/sums.py" in listed
-    assert "kernel/queries/softmax.py" not in listed
+    assert "kernel/queries/softmax_gradients.py" not in listed
     shown = cli("show", model, "--trust").stdout
     assert all(path in shown for path in listed)
     refused = cli("show", model, "--trust", "--for", "hub")

@@ -14,7 +14,7 @@ from dppl.continual import (
     ContinualPrototypes,
     recover,
 )
-from dppl.engines import InProcess, RayEngine
+from dppl.engines import LocalEngine, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.io import read_parts
 from dppl.kernel import parts as sums
@@ -98,7 +98,7 @@ def learned_in_parts(stream, folder, engine=None, rows=13, **further):
     for X, y, allowed in tasks():
         table = parts(folder, X, y, rows)
         model.partial_fit(
-            replace(table, engine=engine or InProcess()),
+            replace(table, engine=engine or LocalEngine()),
             task_classes=allowed,
             **further,
         )
@@ -134,7 +134,7 @@ def test_fit_learns_one_task_in_parts(stream, tmp_path):
     )
 
 
-class Mixed(InProcess):
+class Mixed(LocalEngine):
     """An engine that takes the first part for the second, too; a part that it yields twice is refused."""
 
     def each(self, function, items):
@@ -162,7 +162,9 @@ def test_records_of_other_classes_than_the_task_may_hold_would_be_noticed(
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
-    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    engine = (
+        LocalEngine() if engine == "local" else request.getfixturevalue("ray_engine")
+    )
     models = []
     for name, given in (("arrays", None), ("parts", engine)):
         model = make(noise="tree", max_tasks=4)
@@ -185,7 +187,7 @@ def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
     )
 
 
-class Cluster(InProcess):
+class Cluster(LocalEngine):
     """This process, which says of itself what Ray says."""
 
     assumption = RayEngine().assumption
@@ -195,9 +197,9 @@ def test_a_stream_rests_on_the_cluster_from_the_first_task_that_it_read(tmp_path
     (X, y, _), model = tasks()[0], make()
     usual = make().partial_fit(X, y).guarantee_.assumptions
     for engine, said in (
-        (InProcess(), 0),
+        (LocalEngine(), 0),
         (Cluster(), 1),
-        (InProcess(), 1),
+        (LocalEngine(), 1),
         (Cluster(), 1),
     ):
         model.partial_fit(replace(parts(tmp_path, X, y), engine=engine))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.encoders.images import ImageAdapter
+from dppl.encoders.pixels import ImageAdapter
 from dppl.encoders.tokens import TextAdapter
 from dppl.encoders.windows import TextWindows
 from dppl.errors import ParameterError

@@ -15,7 +15,7 @@ from dppl.encoders import Encoder, Fingerprint, load_encoder
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.frozen import FrozenModel
-from dppl.encoders.load import Source, load_windows
+from dppl.encoders.load import EncoderUri, load_windows
 from dppl.encoders.tokens import TextAdapter
 from dppl.errors import InputError, ParameterError
 from dppl.training.classifier import PrivateClassifier, encoder_of_model
@@ -216,7 +216,7 @@ def test_timm(name, torch, timm, checkpoints, images, independent, same_bits):
 
 @pytest.mark.parametrize("crop_mode", ["center", "squash"])
 def test_images_are_prepared_as_by_timm(crop_mode, timm, images):
-    images_module = pytest.importorskip("dppl.encoders.images")
+    images_module = pytest.importorskip("dppl.encoders.pixels")
     ours = images_module.Preprocessing(
         28, 0.875, crop_mode, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
     )
@@ -238,7 +238,7 @@ def test_images_are_prepared_as_by_timm(crop_mode, timm, images):
 def test_a_thread_of_an_image_is_not_enlarged(monkeypatch):
     from PIL import Image
 
-    from dppl.encoders.images import Preprocessing
+    from dppl.encoders.pixels import Preprocessing
 
     sizes = []
     resize = Image.Image.resize
@@ -448,7 +448,7 @@ class Naive(TextAdapter):
 
 
 def test_the_check_finds_a_naive_batch(bert, texts):
-    given = vars(hf.load(Source("hf", str(bert)), "cpu", "auto"))
+    given = vars(hf.load(EncoderUri("hf", str(bert)), "cpu", "auto"))
     network = Naive(
         **{name: value for name, value in given.items() if name != "prepare"}
     )

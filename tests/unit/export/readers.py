@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dppl.export import onnx, torch
+from dppl.export import onnx_graph, torch_module
 
 # What an export states: scores differ by no more than this, in lengths of the longest
 # weights.
@@ -17,7 +17,7 @@ def by_onnx(model):
     pytest.importorskip("onnx", reason="needs the extra export")
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
     session = runtime.InferenceSession(
-        onnx.to_bytes(model), providers=["CPUExecutionProvider"]
+        onnx_graph.to_bytes(model), providers=["CPUExecutionProvider"]
     )
 
     def predict(rows):
@@ -30,7 +30,7 @@ def by_onnx(model):
 def by_torch(model):
     """Return what predicts by a file of torch.export."""
     library = pytest.importorskip("torch", reason="needs the extra torch")
-    module = library.export.load(io.BytesIO(torch.to_bytes(model))).module()
+    module = library.export.load(io.BytesIO(torch_module.to_bytes(model))).module()
 
     def predict(rows):
         logits = module(library.from_numpy(rows))

@@ -8,7 +8,7 @@ import pytest
 import dppl
 from dppl.encoders import load_encoder
 from dppl.errors import InputError
-from dppl.export import onnx as module
+from dppl.export import onnx_graph as module
 from dppl.export import to_onnx
 
 onnx = pytest.importorskip("onnx", reason="needs the extra export")

@@ -13,7 +13,16 @@ import pytest
 import dppl
 from dppl.continual import ContinualEnsemble
 from dppl.errors import MissingExtra, ParameterError
-from dppl.export import TARGETS, onnx, save, scorer, to_hub, to_onnx, to_torch, torch
+from dppl.export import (
+    TARGETS,
+    onnx_graph,
+    save,
+    scorer,
+    to_hub,
+    to_onnx,
+    to_torch,
+    torch_module,
+)
 from laws.recipes import ONE_LABEL, each
 from unit.export.readers import ROUNDING, by_onnx, by_torch
 
@@ -164,9 +173,9 @@ def said_by_onnx(folder):
 
 
 def said_by_torch(folder):
-    found = {torch.STATEMENT: ""}
+    found = {torch_module.STATEMENT: ""}
     pytest.importorskip("torch").export.load(folder / "file", extra_files=found)
-    return json.loads(found[torch.STATEMENT])
+    return json.loads(found[torch_module.STATEMENT])
 
 
 def said_by_hf(folder):
@@ -227,7 +236,7 @@ def test_a_file_is_read_without_dppl(target, tmp_path):
 
 def test_equal_models_give_equal_graphs(model):
     pytest.importorskip("onnx")
-    assert onnx.to_bytes(model) == onnx.to_bytes(model)
+    assert onnx_graph.to_bytes(model) == onnx_graph.to_bytes(model)
 
 
 def test_a_module_is_one_of_torch(model, sample):
@@ -246,7 +255,7 @@ def test_a_module_is_one_of_torch(model, sample):
 
 def test_a_file_of_torch_holds_no_pickled_class_of_dppl(model):
     pytest.importorskip("torch")
-    with zipfile.ZipFile(io.BytesIO(torch.to_bytes(model))) as files:
+    with zipfile.ZipFile(io.BytesIO(torch_module.to_bytes(model))) as files:
         held = [
             name
             for name in files.namelist()
@@ -296,7 +305,7 @@ def test_a_hub_folder_of_another_model_is_not_overwritten_unasked(tmp_path):
 @pytest.mark.parametrize(("make", "package"), [(to_onnx, "onnx"), (to_torch, "torch")])
 def test_a_missing_package_is_named_with_what_installs_it(make, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    torch._module_class.cache_clear()
+    torch_module._module_class.cache_clear()
     extra = "torch" if package == "torch" else "export"
     with pytest.raises(
         MissingExtra,

@@ -11,8 +11,7 @@ from dppl.audit.verification import verify
 from dppl.errors import BudgetError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, heads, select_weights
 from dppl.finetune.gradients import RADIUS, NetworkGradients, noise_within
-from dppl.finetune.network_file import training_of
-from dppl.finetune.schedule import SHARES
+from dppl.finetune.schedule import SHARES, training_of
 from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon

@@ -327,7 +327,7 @@ def test_labels_are_read_after_the_charge(net, labelled, tmp_path):
         "released",
         hashlib.sha256(content).hexdigest(),
     )
-    room = network_file.most_bytes(model, model.plan(X.shape[1:]), [])
+    room = network_file.most_bytes(model.plan(X.shape[1:]), model.width, model.classes)
     assert len(content) <= room < len(content) + 2**17
     assert Term(Caveat.UNKNOWN_LABEL_STOP) not in model.guarantee_.not_covered
 

@@ -13,7 +13,11 @@ from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, joint, label_residuals, residuals
 from dppl.kernel.persons import WholePersons
 from dppl.kernel.queries.base import ADD_REMOVE, REPLACE_ONE, STEPS
-from dppl.kernel.queries.labels import LabelCounts, LabelGradients, LabelShortfalls
+from dppl.kernel.queries.label_gradients import (
+    LabelCounts,
+    LabelGradients,
+    LabelShortfalls,
+)
 from dppl.kernel.records import HeldRecords, private_data
 
 CLASSES = np.array(["c", "a", "b", "d"])

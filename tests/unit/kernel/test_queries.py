@@ -13,9 +13,9 @@ from dppl.kernel.queries.base import (
     WITHIN_CLASS,
     on_grid,
 )
-from dppl.kernel.queries.curvatures import SoftmaxCurvatures
 from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
-from dppl.kernel.queries.softmax import (
+from dppl.kernel.queries.softmax_curvatures import SoftmaxCurvatures
+from dppl.kernel.queries.softmax_gradients import (
     Hits,
     LongResiduals,
     Shortfalls,

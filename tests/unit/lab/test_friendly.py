@@ -8,7 +8,7 @@ from scipy.stats import binom, norm
 
 from dppl import ApproxDP, GaussianDP
 from dppl.audit import audit
-from dppl.audit.canaries import Canary, Records
+from dppl.audit.canaries import AuditData, Canary
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import RoundedGaussian
@@ -208,7 +208,7 @@ def audited(runs=400):
     X = np.tile(EAST, (250, 1))
     # Beside the cluster: at the south, which the others leave alone.
     canary = Canary(np.eye(DIM)[1], "a", lambda fitted: float(fitted.prototypes_[0, 1]))
-    data = Records(X, np.repeat("a", len(X)))
+    data = AuditData(X, np.repeat("a", len(X)))
     return audit(model, data, canary, runs=runs, confidence=0.999, delta=1e-2)
 
 

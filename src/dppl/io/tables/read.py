@@ -25,7 +25,7 @@ from dppl._utils import validate
 from dppl._utils.fingerprint import same_encoder
 from dppl._utils.metadata import LATTICE
 from dppl._utils.outside import parse_json
-from dppl.engines import Engine, InProcess
+from dppl.engines import Engine, LocalEngine
 from dppl.errors import InputError
 from dppl.io.records.labels import AnyPath, Array, converting, listed, read_label_file
 from dppl.io.tables.fragments import (
@@ -435,11 +435,32 @@ class PartedTable:
     n_features: int
     labelled: bool
     metadata: Mapping[str, str] = field(default_factory=dict)
-    engine: Engine = field(default_factory=InProcess)
+    engine: Engine = field(default_factory=LocalEngine)
 
     def __repr__(self) -> str:
         # Not the number of rows: a repr ends up in logs.
         return f"<PartedTable: rows of {self.n_features}>"
+
+    def private_data(self, y: Any, groups: Any, **how: Any) -> Any:
+        """Return the parts as a fit takes them; no value is looked at.
+
+        Parameters
+        ----------
+        y : None
+            The parts hold their own labels.
+        groups : array-like or None
+            Ids of persons.
+        **how
+            As for `dppl.kernel.parts.private_parts`.
+
+        Returns
+        -------
+        PrivateParts
+        """
+        # Here, because a table is described without any.
+        from dppl.kernel.parts import private_parts
+
+        return private_parts(self, y, groups, **how)
 
 
 def read_parts(
@@ -509,7 +530,7 @@ def read_parts(
         n_features=outline.shape[1],
         labelled=labelled,
         metadata=outline.metadata,
-        engine=engine or InProcess(),
+        engine=engine or LocalEngine(),
     )
 
 

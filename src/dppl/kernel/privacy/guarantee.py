@@ -163,6 +163,11 @@ class Guarantee:
     parties: tuple[str, ...] = ()
     left: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def relation(self) -> Term[Neighbours]:
+        """The neighbouring relation."""
+        return self.neighbours or NEIGHBOURS[self.adjacency]
+
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others."""
         if any("delta" in release.cost for release in self.releases):
@@ -321,7 +326,7 @@ class Guarantee:
             "notion": self.budget.notion,
             "unit": self.unit.value,
             "adjacency": self.adjacency,
-            "neighbours": (self.neighbours or NEIGHBOURS[self.adjacency]).to_dict(),
+            "neighbours": self.relation.to_dict(),
             "releases": [release.to_dict() for release in self.releases],
             "public_inputs": [one.to_dict() for one in self.public_inputs],
             "not_covered": [one.to_dict() for one in self.not_covered],
@@ -360,7 +365,7 @@ class Guarantee:
         """Whether a selection states fewer selections than one neighbour step changes."""
         if "n_selections" not in release.parameters:
             return False
-        neighbours = (self.neighbours or NEIGHBOURS[self.adjacency]).innermost
+        neighbours = self.relation.innermost
         least = 1 if self.adjacency == "add-remove" else 2
         if neighbours.code is Neighbours.PERSON_IN_CLASSES:
             least *= neighbours["max_classes"]

@@ -7,13 +7,8 @@ from pathlib import Path
 from dppl.cli._output import console, echo, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
-from dppl.lab.experiments.config import (
-    NATURAL,
-    NO_NOISE,
-    NON_PRIVATE,
-    figure_as_yaml,
-    load_experiment,
-)
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE
+from dppl.lab.experiments.config import figure_as_yaml, load_experiment
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name

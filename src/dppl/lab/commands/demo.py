@@ -21,7 +21,7 @@ from dppl.io.sample import INTENTS, NEW_MESSAGES
 from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.lab import long_tailed, long_tailed_sizes
-from dppl.lab.experiments.methods import METHODS, label
+from dppl.lab.experiments.compared_methods import METHODS, label
 from dppl.metrics import (
     class_accuracies,
     class_sizes,

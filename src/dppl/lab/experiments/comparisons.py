@@ -13,8 +13,8 @@ from dppl.lab.experiments.figures import (
     BALANCED_LABEL,
     BAND_NOTE,
     Line,
+    MarkdownPart,
     Panel,
-    Part,
     Picture,
     deviations,
     draw,
@@ -22,7 +22,7 @@ from dppl.lab.experiments.figures import (
 )
 from dppl.lab.experiments.frame import (
     BALANCED,
-    Frame,
+    DataFrame,
     by,
     default_settings,
     lines,
@@ -32,7 +32,7 @@ from dppl.lab.experiments.frame import (
 )
 
 
-def comparisons(rows: Frame) -> Iterator[Part]:
+def comparisons(rows: DataFrame) -> Iterator[MarkdownPart]:
     """Compare settings of the data, of public rows and of single methods."""
     pictures = [*_datasets(rows), *_encoders(rows)]
     for compare in (
@@ -60,7 +60,7 @@ def over_budgets(
     return Picture(stem, title, BAND_NOTE, draw(several, y_label))
 
 
-def class_sizes(rows: Frame) -> Iterator[Picture]:
+def class_sizes(rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 10: class sizes from the largest to the smallest."""
     for task, group in by(rows, "dataset", "encoder"):
         sizes = {
@@ -77,7 +77,7 @@ def class_sizes(rows: Frame) -> Iterator[Picture]:
             )
 
 
-def _datasets(rows: Frame) -> Iterator[Picture]:
+def _datasets(rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 3: data sets side by side at the largest imbalance ratio that all have."""
     for encoder, group in by(rows, "encoder"):
         tasks = [
@@ -94,7 +94,7 @@ def _datasets(rows: Frame) -> Iterator[Picture]:
             yield over_budgets(f"datasets-{slug(encoder)}", title, several)
 
 
-def _encoders(rows: Frame) -> Iterator[Picture]:
+def _encoders(rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 6."""
     for dataset, group in by(rows, "dataset"):
         if group["encoder"].nunique() > 1:
@@ -114,7 +114,7 @@ def _encoders(rows: Frame) -> Iterator[Picture]:
                 )
 
 
-def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
+def _examples(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """Right and wrong examples and the start from zero on the same private rows, at the outermost class sizes."""
     for source, group in by(rows[rows["source"] != ""], "source"):
         if (group["wrong"] == "").all():
@@ -133,7 +133,7 @@ def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
         )
 
 
-def _pools(task: Any, rows: Frame) -> Iterator[Picture]:
+def _pools(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 8 (c): the same method with different public pools, each with the most rows that were read."""
     read = rows[rows["pool"] != ""]
     # Smaller draws of a pool are the next figure's.
@@ -146,7 +146,7 @@ def _pools(task: Any, rows: Frame) -> Iterator[Picture]:
         )
 
 
-def _pool_sizes(task: Any, rows: Frame) -> Iterator[Picture]:
+def _pool_sizes(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figures 8 (d) and 11: accuracy over the number of public rows."""
     for method, group in by(rows[(rows["pool"] != "") & ~rows["tuned"]], "name"):
         if group["n_public"].nunique() > 1:
@@ -171,7 +171,7 @@ def _pool_sizes(task: Any, rows: Frame) -> Iterator[Picture]:
             )
 
 
-def _top_k(task: Any, rows: Frame) -> Iterator[Picture]:
+def _top_k(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figures 9, 14 to 18."""
     rows = main_pool(rows)
     rows = rows[~rows["tuned"]]
@@ -223,7 +223,7 @@ def _top_k(task: Any, rows: Frame) -> Iterator[Picture]:
 _MEANS = ("mean", "mean-replace-one", "coinpress", "friendly-core")
 
 
-def _mean_estimators(task: Any, rows: Frame) -> Iterator[Picture]:
+def _mean_estimators(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-AAAI figure 10 (appendix): DPPL-Mean with several estimators of the means."""
     chosen = rows[rows["method"].isin(_MEANS) & ~rows["tuned"]]
     if {"coinpress", "friendly-core"} <= set(chosen["method"]):
@@ -234,7 +234,7 @@ def _mean_estimators(task: Any, rows: Frame) -> Iterator[Picture]:
         )
 
 
-def _coinpress(task: Any, rows: Frame) -> Iterator[Picture]:
+def _coinpress(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 13: radius of the ball and norm of the estimate over the steps, where results have them."""
     rows = rows[rows["result"].map(lambda result: "coinpress" in result)]
     if not len(rows):

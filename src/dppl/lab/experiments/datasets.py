@@ -68,7 +68,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
+class ExampleSpec:
     """Public examples of the classes, as a configuration names them."""
 
     # ``"names"`` are the rows of the data set's file of names, one of each class. A
@@ -208,7 +208,7 @@ class Dataset:
     )
 
     def split(
-        self, examples: Examples | None, seed: int
+        self, examples: ExampleSpec | None, seed: int
     ) -> tuple[NDArray[np.int64], tuple[Array, ...]]:
         """Return the places of the training rows that are private, and the examples and their classes."""
         everything = np.arange(len(self.y), dtype=np.int64)

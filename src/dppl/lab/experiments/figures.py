@@ -49,9 +49,9 @@ _PRINTED_TASKS = 12
 # Letters in a line above a panel.
 _WRAP = 36
 
-Figure: TypeAlias = Any
+MatplotlibFigure: TypeAlias = Any
 Style: TypeAlias = dict[str, Any]
-Summary: TypeAlias = Callable[[Sequence[float]], tuple[float, float, float]]
+Spread: TypeAlias = Callable[[Sequence[float]], tuple[float, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Picture:
     figure: Any
 
 
-Part: TypeAlias = str | Picture  # of a report in Markdown
+MarkdownPart: TypeAlias = str | Picture  # of a report in Markdown
 
 
 def slug(*names: str) -> str:
@@ -106,10 +106,10 @@ def draw(
     y_label: str,
     x_label: str | None = None,
     *,
-    summary: Summary = quartiles,
+    summary: Spread = quartiles,
     log_x: bool = False,
     log_y: bool = False,
-) -> Figure:
+) -> MatplotlibFigure:
     """Draw a panel for each title; x is the budget unless it has a label, and a budget of 0 is a dashed line."""
     on_budgets = x_label is None
     every = [one for _, several in panels for one in several]
@@ -151,7 +151,7 @@ def draw(
 
 
 def _draw_line(
-    axis: Any, one: Line, style: Style, summary: Summary, on_budgets: bool
+    axis: Any, one: Line, style: Style, summary: Spread, on_budgets: bool
 ) -> None:
     if not one.private:
         # The lower of two middle seeds is a value that was measured.
@@ -179,7 +179,7 @@ def _at_zero(label: str) -> str:
     return f"{label}, mu = 0"
 
 
-def heat_maps(maps: Sequence[tuple[str, Float]]) -> Figure:
+def heat_maps(maps: Sequence[tuple[str, Float]]) -> MatplotlibFigure:
     """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes, _ = _axes(len(maps), "tested on task", "after task")
@@ -219,7 +219,7 @@ def heat_maps(maps: Sequence[tuple[str, Float]]) -> Figure:
         return figure
 
 
-def save(figure: Figure, folder: Path, stem: str) -> None:
+def save(figure: MatplotlibFigure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
@@ -268,7 +268,7 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
 
 def _axes(
     n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()
-) -> tuple[Figure, list[Any], int]:
+) -> tuple[MatplotlibFigure, list[Any], int]:
     """Return a figure with room for a legend of these entries below, its panels, and how many entries a row takes."""
     # Four panels a row; five look better as three and two.
     columns = min(n_panels, 4 if n_panels != 5 else 3)

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from dppl._utils.optional import optional
 from dppl.kernel.privacy.terms import Unit
-from dppl.lab.experiments.config import NATURAL
+from dppl.lab.experiments.cells import NATURAL
+from dppl.lab.experiments.compared_methods import ALL_METHODS
 from dppl.lab.experiments.figures import Line
-from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import (
     budget_name,
     place_of,
@@ -24,10 +24,10 @@ BALANCED = "balanced_accuracy"
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
 
-Frame: TypeAlias = Any  # pandas.DataFrame
+DataFrame: TypeAlias = Any  # pandas.DataFrame
 
 
-def frame(results: Iterable[Result]) -> Frame:
+def frame(results: Iterable[Result]) -> DataFrame:
     """Return a row for each result, with its metrics and seconds as columns."""
     results = list(results)
     several = len({result["notion"] for result in results} - {"none"}) > 1
@@ -108,18 +108,18 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     }
 
 
-def by(rows: Frame, *names: str) -> Iterator[tuple[Any, Frame]]:
+def by(rows: DataFrame, *names: str) -> Iterator[tuple[Any, DataFrame]]:
     """Group rows by columns, in order of appearance."""
     yield from rows.groupby(names[0] if len(names) == 1 else list(names), sort=False)
 
 
-def ratios(rows: Frame) -> dict[str, Frame]:
+def ratios(rows: DataFrame) -> dict[str, DataFrame]:
     """Group by imbalance ratio, by its name: natural class sizes first, then ascending."""
     return {group["ratio_name"].iloc[0]: group for _, group in rows.groupby("ratio")}
 
 
 def lines(
-    rows: Frame, metric: str = BALANCED, name: str = "label", x: str = "mu"
+    rows: DataFrame, metric: str = BALANCED, name: str = "label", x: str = "mu"
 ) -> list[Line]:
     """Collect the values of all seeds by label and mu, or another column; rows without the metric are skipped."""
     if metric not in rows:
@@ -137,7 +137,7 @@ def lines(
 
 
 def panels(
-    rows: Frame, metric: str = BALANCED, name: str = "label"
+    rows: DataFrame, metric: str = BALANCED, name: str = "label"
 ) -> list[tuple[str, list[Line]]]:
     """Return the lines of each imbalance ratio at which the metric was measured."""
     several = [
@@ -146,7 +146,7 @@ def panels(
     return [panel for panel in several if panel[1]]
 
 
-def default_settings(rows: Frame) -> Frame:
+def default_settings(rows: DataFrame) -> DataFrame:
     """Drop what has separate figures: further pools, right examples, and K of top-K except 1 and one other."""
     ks = sorted(set(rows.loc[(rows["method"] == "public-topk") & (rows["k"] > 0), "k"]))
     main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
@@ -157,7 +157,7 @@ def default_settings(rows: Frame) -> Frame:
     ]
 
 
-def main_pool(rows: Frame) -> Frame:
+def main_pool(rows: DataFrame) -> DataFrame:
     """Drop all public pools except the largest, or the first of several such."""
     read = rows[rows["pool"] != ""]
     if read.empty:

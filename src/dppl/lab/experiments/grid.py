@@ -21,7 +21,8 @@ from dppl._utils import validate
 from dppl.errors import ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
+from dppl.lab.experiments.compared_methods import ALL_METHODS, METHODS, STREAM_METHODS
 from dppl.lab.experiments.datasets import (
     GROUPS,
     NAMES,
@@ -29,11 +30,10 @@ from dppl.lab.experiments.datasets import (
     SAMPLE,
     WHOLE,
     DatasetSpec,
-    Examples,
+    ExampleSpec,
     Merged,
     Pool,
 )
-from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
 from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.methods.registry import BY_NAME
 
@@ -235,7 +235,9 @@ class _Method(BaseModel):
     tune: Annotated[int, Field(ge=0, strict=True)] = 0
     budgets: Budgets | None = None
     seeds: Seeds | None = None
-    examples: Several[Annotated[Examples | None, _short("source", int | str)]] = [None]
+    examples: Several[Annotated[ExampleSpec | None, _short("source", int | str)]] = [
+        None
+    ]
     in_all: Several[Flag] = [False]
 
     def check(self, where: str, streams: bool) -> None:
@@ -373,7 +375,7 @@ class _Choice(NamedTuple):
     trials: int
     budgets: list[dict[str, float]]
     seeds: list[int]
-    examples: Examples | None
+    examples: ExampleSpec | None
     in_all: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:

@@ -25,10 +25,11 @@ from dppl._utils.files import write_atomically
 from dppl._utils.types import Float
 from dppl.errors import InputError
 from dppl.lab.experiments import figures
+from dppl.lab.experiments.compared_methods import ALL_METHODS
 from dppl.lab.experiments.comparisons import class_sizes, comparisons, over_budgets
 from dppl.lab.experiments.figures import (
     Line,
-    Part,
+    MarkdownPart,
     Picture,
     deviations,
     draw,
@@ -37,13 +38,12 @@ from dppl.lab.experiments.figures import (
 )
 from dppl.lab.experiments.frame import (
     BALANCED,
-    Frame,
+    DataFrame,
     by,
     default_settings,
     frame,
     panels,
 )
-from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import (
     AT_DELTA,
     TUNED,
@@ -164,7 +164,7 @@ def write_report(path: Path, folder: Path) -> list[Path]:
 
 def _head(
     path: Path, folder: Path, done: Sequence[Result], n_failed: int
-) -> Iterator[Part]:
+) -> Iterator[MarkdownPart]:
     runs = {
         (r["config"], *(["--data", r["data_folder"]] if r["data_folder"] else [])): None
         for r in done
@@ -194,7 +194,7 @@ def _head(
     yield f"Software: {'; '.join(versions)}."
 
 
-def _single_fits(done: list[Result]) -> Iterator[Part]:
+def _single_fits(done: list[Result]) -> Iterator[MarkdownPart]:
     if not done:
         return
     rows = frame(done)
@@ -207,7 +207,7 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
     yield from sizes_and_times(rows)
 
 
-def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
+def _accuracies(task: Any, rows: DataFrame) -> Iterator[MarkdownPart]:
     # Figures compare methods at one setting each; tables have all settings.
     main = default_settings(rows)
     for metric, (stem, title, y_label, heading) in _METRICS.items():
@@ -237,7 +237,7 @@ def _accuracies(task: Any, rows: Frame) -> Iterator[Part]:
         yield from calibration
 
 
-def _streams(done: list[Result]) -> Iterator[Part]:
+def _streams(done: list[Result]) -> Iterator[MarkdownPart]:
     """Show each stream, and what methods take in time and storage."""
     if not done:
         return
@@ -282,7 +282,7 @@ def _streams(done: list[Result]) -> Iterator[Part]:
     )
 
 
-def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
+def _over_tasks(task: Any, rows: DataFrame) -> Iterator[Picture]:
     budgets = [(one["budget"].iloc[0], one) for _, one in rows.groupby("mu")]
     for metric, title in (
         ("average_accuracy", "Average accuracy"),
@@ -305,7 +305,7 @@ def _over_tasks(task: Any, rows: Frame) -> Iterator[Picture]:
     yield Picture(f"tasks-{slug(*task)}", title, "Means over seeds.", heat_maps(maps))
 
 
-def _line(label: str, rows: Frame, metric: str) -> Line:
+def _line(label: str, rows: DataFrame, metric: str) -> Line:
     """Return the values of the seeds after each task."""
     seeds = [result["stream"][metric] for result in rows["result"]]
     return Line(
@@ -315,7 +315,7 @@ def _line(label: str, rows: Frame, metric: str) -> Line:
     )
 
 
-def _matrix(rows: Frame) -> Float:
+def _matrix(rows: DataFrame) -> Float:
     """Return mean accuracies on task i after task t; NaN where i comes after t."""
     several = [result["stream"]["accuracies"] for result in rows["result"]]
     full = [
@@ -325,7 +325,7 @@ def _matrix(rows: Frame) -> Float:
     return np.asarray(np.mean(full, axis=0))
 
 
-def _failures(failed: Sequence[Result]) -> Iterator[Part]:
+def _failures(failed: Sequence[Result]) -> Iterator[MarkdownPart]:
     rows = []
     for result in failed:
         cell = result["cell"]

@@ -25,13 +25,13 @@ from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy.budgets import split
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.lab import long_tailed
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, SCHEMA, Cell
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, SCHEMA, Cell
+from dppl.lab.experiments.compared_methods import ALL_METHODS
 from dppl.lab.experiments.datasets import Dataset, DatasetSpec, load_dataset
-from dppl.lab.experiments.methods import ALL_METHODS
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import tune
-from dppl.lab.task_streams import Task, average_accuracy, forgetting
+from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
 
 _Specs = Mapping[tuple[str, str], DatasetSpec]
@@ -189,7 +189,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     if getattr(model, "takes_earlier_records", False):
         so_far = [tasks[: place + 1] for place in range(len(tasks))]
         tasks = [
-            Task(
+            StreamTask(
                 *(
                     np.unique(np.concatenate(parts))
                     for parts in zip(*several, strict=True)

@@ -6,9 +6,9 @@ from typing import Any
 from dppl.errors import BudgetError
 from dppl.kernel.privacy import Budget, GaussianDP, PureDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA, budget_from_dict, rounded_up
-from dppl.lab.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
+from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
+from dppl.lab.experiments.compared_methods import ALL_METHODS, label
 from dppl.lab.experiments.datasets import Merged
-from dppl.lab.experiments.methods import ALL_METHODS, label
 from dppl.lab.task_streams import Stream
 
 TUNED = "tuned on private data, not covered"

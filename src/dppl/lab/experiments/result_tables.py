@@ -6,7 +6,7 @@ from statistics import fmean, median, stdev
 
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.lab.experiments.figures import Line
-from dppl.lab.experiments.frame import Frame, by, lines, ratios
+from dppl.lab.experiments.frame import DataFrame, by, lines, ratios
 from dppl.lab.experiments.names import nine_digits
 from dppl.metrics import difference_error
 
@@ -21,7 +21,12 @@ _BOLD = (
 
 
 def metric_tables(
-    task: tuple[str, ...], rows: Frame, metric: str, title: str, *, bold: bool = True
+    task: tuple[str, ...],
+    rows: DataFrame,
+    metric: str,
+    title: str,
+    *,
+    bold: bool = True,
 ) -> Iterator[str]:
     """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
     for group in ratios(rows).values():
@@ -76,7 +81,7 @@ def _leading(several: Sequence[Line], mu: float) -> Iterator[Line]:
             yield one
 
 
-def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[str]:
+def costs(task: tuple[str, ...], rows: DataFrame, title: str) -> Iterator[str]:
     """Give the cost of all tasks, which no seed changes: a table for each imbalance ratio."""
 
     def text(one: Line, mu: float) -> str:
@@ -92,7 +97,7 @@ def costs(task: tuple[str, ...], rows: Frame, title: str) -> Iterator[str]:
 
 def _by_budget(
     task: tuple[str, ...],
-    group: Frame,
+    group: DataFrame,
     metric: str,
     title: str,
     note: str,
@@ -127,12 +132,12 @@ def _by_budget(
     )
 
 
-def _label(rows: Frame) -> str:
+def _label(rows: DataFrame) -> str:
     """Return the column of labels: with the names of public pools where there are several."""
     return "label_with_pool" if len(set(rows["pool_name"]) - {""}) > 1 else "label"
 
 
-def _budgets(rows: Frame) -> dict[float, str]:
+def _budgets(rows: DataFrame) -> dict[float, str]:
     """Return the names of the budgets by mu, ascending."""
     private = rows[rows["private"]]
     return {
@@ -141,7 +146,7 @@ def _budgets(rows: Frame) -> dict[float, str]:
     }
 
 
-def sizes_and_times(rows: Frame) -> Iterator[str]:
+def sizes_and_times(rows: DataFrame) -> Iterator[str]:
     """Give the sizes of classes, and how long a fit takes."""
     tables: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = [], []
     for task, several in by(rows, "dataset", "encoder"):
@@ -189,7 +194,7 @@ def sizes_and_times(rows: Frame) -> Iterator[str]:
     )
 
 
-def time(rows: Frame, step: str) -> str:
+def time(rows: DataFrame, step: str) -> str:
     """Return the medians of wall clock and CPU seconds of a step."""
     if f"{step}_wall" not in rows or rows[f"{step}_wall"].isna().all():
         return _NONE

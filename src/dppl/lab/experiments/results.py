@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dppl._utils.files import locked, named, write_atomically
 from dppl.errors import InputError
-from dppl.lab.experiments.config import SCHEMA
+from dppl.lab.experiments.cells import SCHEMA
 
 Result = dict[str, Any]
 DONE = "done"

@@ -11,7 +11,8 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from dppl._utils import validate
-from dppl.lab.experiments.config import Cell, Experiment
+from dppl.lab.experiments.cells import Cell
+from dppl.lab.experiments.config import Experiment
 from dppl.lab.experiments.datasets import DatasetSpec
 from dppl.lab.experiments.measure_cell import failure, run_cell
 from dppl.lab.experiments.results import DONE, Result, ResultsFile

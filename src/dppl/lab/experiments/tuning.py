@@ -8,8 +8,8 @@ import numpy as np
 
 from dppl._utils.optional import optional
 from dppl._utils.types import Array
-from dppl.lab.experiments.config import Cell
-from dppl.lab.experiments.methods import Method, Range
+from dppl.lab.experiments.cells import Cell
+from dppl.lab.experiments.compared_methods import ComparedMethod, Range
 from dppl.metrics import balanced_accuracy
 
 _VALIDATION_SHARE = 0.2
@@ -18,7 +18,7 @@ Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
 def tune(
-    cell: Cell, method: Method, fit: Fit, X: Array, y: Array, classes: Array
+    cell: Cell, method: ComparedMethod, fit: Fit, X: Array, y: Array, classes: Array
 ) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")

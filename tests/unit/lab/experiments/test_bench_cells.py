@@ -14,15 +14,15 @@ from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.lab import long_tailed
 from dppl.lab.experiments import frame
 from dppl.lab.experiments import measure_cell as cells_module
+from dppl.lab.experiments.compared_methods import METHODS, ComparedMethod
 from dppl.lab.experiments.datasets import (
     DatasetSpec,
-    Examples,
+    ExampleSpec,
     Pool,
     load_dataset,
     random_rows,
 )
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
-from dppl.lab.experiments.methods import METHODS, Method
 from dppl.lab.experiments.names import paper_epsilon
 
 VOLATILE = {"seconds", "peak_memory_mib", "finished"}
@@ -201,25 +201,25 @@ def test_every_private_method_spends_budgets_of_mu_in_exact_integers(run):
 
 def test_rows_that_are_examples_are_no_private_ones(experiment):
     dataset = load_dataset(experiment().datasets["blobs", "none"])
-    private, (examples, classes) = dataset.split(Examples(5), seed=1)
+    private, (examples, classes) = dataset.split(ExampleSpec(5), seed=1)
     assert np.bincount(dataset.y[private]).tolist() == [35] * 4
     assert classes.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
     both = np.concatenate([dataset.X[private], examples])
     np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(dataset.X, axis=0))
-    again, none = dataset.split(Examples(5, used=False), seed=1)
+    again, none = dataset.split(ExampleSpec(5, used=False), seed=1)
     assert (private.tolist(), ()) == (again.tolist(), none)
     # One more row a class, and the same five.
     assert (
-        set(dataset.split(Examples(6), seed=1)[0])
+        set(dataset.split(ExampleSpec(6), seed=1)[0])
         < set(private)
-        != set(dataset.split(Examples(5), seed=2)[0])
+        != set(dataset.split(ExampleSpec(5), seed=2)[0])
     )
     with pytest.raises(
         InputError, match="40 rows a class leave no private row of some class"
     ):
-        dataset.split(Examples(40), seed=1)
+        dataset.split(ExampleSpec(40), seed=1)
     with pytest.raises(InputError, match="name it with files: names"):
-        dataset.split(Examples("names"), seed=1)
+        dataset.split(ExampleSpec("names"), seed=1)
 
 
 @pytest.mark.parametrize(("wrong", "n_wrong"), [("permuted", 4), ("half", 2)])
@@ -231,12 +231,12 @@ def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_
         experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"]
     )
     for seed in range(5):
-        private, (examples, classes) = dataset.split(Examples("names", wrong), seed)
+        private, (examples, classes) = dataset.split(ExampleSpec("names", wrong), seed)
         assert len(private) == 160
         np.testing.assert_array_equal(examples, names)
         assert sorted(classes) == [0, 1, 2, 3]
         assert (classes != [0, 1, 2, 3]).sum() == n_wrong
-    _, (_, classes) = dataset.split(Examples("names"), 0)
+    _, (_, classes) = dataset.split(ExampleSpec("names"), 0)
     assert classes.tolist() == [0, 1, 2, 3]
     np.save(data / "blobs" / "names.npy", names[:3])
     with pytest.raises(
@@ -351,7 +351,7 @@ def test_a_search_finds_what_is_better_and_never_takes_what_is_worse_than_the_de
         ({"lattice__pool": (16, 1)}, 16, {"lattice__pool": 1}),
         ({"lattice__pool": (16,)}, 1, {}),
     ):
-        method = Method(
+        method = ComparedMethod(
             "m",
             "MeanPrototypes",
             space=space,

@@ -8,9 +8,10 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.lab.commands.demo import PRIVATE
 from dppl.lab.experiments import config as config_module
-from dppl.lab.experiments.config import Cell, built_in_names, load_experiment
-from dppl.lab.experiments.datasets import Examples, Pool
-from dppl.lab.experiments.methods import METHODS
+from dppl.lab.experiments.cells import Cell
+from dppl.lab.experiments.compared_methods import METHODS
+from dppl.lab.experiments.config import built_in_names, load_experiment
+from dppl.lab.experiments.datasets import ExampleSpec, Pool
 from dppl.methods.registry import ENTRIES
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
@@ -150,11 +151,11 @@ def test_examples_and_what_they_are_compared_with_are_cells_of_their_own(experim
     assert [cell.examples for cell in cells] == [
         None,
         *(
-            Examples(source, wrong)
+            ExampleSpec(source, wrong)
             for source in ("names", 5)
             for wrong in (None, "permuted", "half")
         ),
-        *(Examples(k, used=False) for k in (1, 5, 5)),
+        *(ExampleSpec(k, used=False) for k in (1, 5, 5)),
     ]
     assert len({cell.key for cell in cells}) == len(cells)
     assert "examples" not in cells[0].to_dict()
@@ -176,7 +177,7 @@ def test_names_are_for_the_data_sets_that_have_them(experiment):
     ).cells
     assert [(cell.dataset, cell.examples) for cell in cells] == [
         ("blobs", None),
-        ("blobs", Examples("names")),
+        ("blobs", ExampleSpec("names")),
         ("again", None),
     ]
 

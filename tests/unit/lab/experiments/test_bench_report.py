@@ -12,12 +12,12 @@ from dppl.errors import InputError, MissingExtra
 from dppl.kernel.privacy import GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments import comparisons, figures
-from dppl.lab.experiments.config import Cell
-from dppl.lab.experiments.datasets import Examples, Pool
+from dppl.lab.experiments.cells import Cell
+from dppl.lab.experiments.compared_methods import METHODS
+from dppl.lab.experiments.datasets import ExampleSpec, Pool
 from dppl.lab.experiments.figures import line_styles, quartiles
 from dppl.lab.experiments.frame import default_settings, frame, lines
 from dppl.lab.experiments.markdown import write_report
-from dppl.lab.experiments.methods import METHODS
 from dppl.lab.experiments.names import (
     TUNED,
     budget_name,
@@ -318,8 +318,8 @@ def starts(*several):
 @pytest.mark.slow
 def test_starts_are_named_and_stand_in_order(report):
     cells = starts(
-        *(Examples("names", wrong) for wrong in ("permuted", "half", None)),
-        *(Examples(20), Examples(1), Examples(5, used=False), None),
+        *(ExampleSpec("names", wrong) for wrong in ("permuted", "half", None)),
+        *(ExampleSpec(20), ExampleSpec(1), ExampleSpec(5, used=False), None),
     )
     _, text = report(cells)
     rows = re.findall(r"^\| (Softmax[^|]*) \| zCDP", text, re.MULTILINE)
@@ -342,14 +342,14 @@ def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_row
 ):
     cells = starts(
         None,
-        Examples(5, used=False),
-        Examples("names"),
-        Examples("names", "half"),
-        Examples(5),
-        Examples(1),
+        ExampleSpec(5, used=False),
+        ExampleSpec("names"),
+        ExampleSpec("names", "half"),
+        ExampleSpec(5),
+        ExampleSpec(1),
     )
     folder, text = report(
-        [*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)]
+        [*cells, *starts(ExampleSpec(5, "permuted")), record("mean", ir=100.0)]
     )
     names, five = (
         next(panels for panels in compared if f"{wrong} " in str(panels))
@@ -378,10 +378,10 @@ def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_row
 
 def test_examples_alone_are_a_dashed_line_and_a_column(report, drawn):
     cells = [
-        record("softmax", e=1.0, examples=Examples(5)),
-        record("softmax", 0.25, e=2.0, examples=Examples(5)),
+        record("softmax", e=1.0, examples=ExampleSpec(5)),
+        record("softmax", 0.25, e=2.0, examples=ExampleSpec(5)),
     ]
-    cells += [record("softmax", 0.125, budget={"mu": 0.0}, examples=Examples(5))]
+    cells += [record("softmax", 0.125, budget={"mu": 0.0}, examples=ExampleSpec(5))]
     for cell in cells[:2]:
         cell["notion"] = "Gaussian DP"
     drawn.add("accuracy-blobs-one")

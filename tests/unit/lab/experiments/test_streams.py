@@ -12,11 +12,12 @@ import pytest
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import GaussianDP
 from dppl.lab.experiments import figures
-from dppl.lab.experiments.config import NO_NOISE, Cell, built_in_names, load_experiment
+from dppl.lab.experiments.cells import NO_NOISE, Cell
+from dppl.lab.experiments.compared_methods import STREAM_METHODS
+from dppl.lab.experiments.config import built_in_names, load_experiment
 from dppl.lab.experiments.datasets import Dataset, load_dataset
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import _start, check_cells, run_cell
-from dppl.lab.experiments.methods import STREAM_METHODS
 from dppl.lab.experiments.names import series_name
 from dppl.lab.experiments.results import ResultsFile
 from dppl.lab.task_streams import RECIPES, Stream

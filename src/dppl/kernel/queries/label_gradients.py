@@ -28,7 +28,7 @@ from dppl.kernel.queries.base import (
     first_labels,
     shares,
 )
-from dppl.kernel.queries.softmax import SoftmaxGradients, SoftmaxQuery
+from dppl.kernel.queries.softmax_gradients import SoftmaxGradients, SoftmaxQuery
 
 if TYPE_CHECKING:
     from dppl.kernel.persons import WholePersons

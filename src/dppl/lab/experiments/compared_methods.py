@@ -26,7 +26,7 @@ Space = Mapping[str, Range | tuple[Any, ...]]  # a range, or the values to choos
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class ComparedMethod:
     """One way to train a classifier."""
 
     label: str  # name in tables and figures
@@ -110,10 +110,10 @@ def _registered(
     label: str = "{}",
     fixed: Mapping[str, Any] | None = None,
     **more: Any,
-) -> Method:
+) -> ComparedMethod:
     """Return a method of an estimator of the registry; the braces in `label` are the estimator's own."""
     entry = BY_NAME[estimator]
-    return Method(
+    return ComparedMethod(
         label.format(entry.label or entry.name), estimator, fixed or {}, **more
     )
 
@@ -138,7 +138,7 @@ _RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
 _NO_PUBLIC_ROWS = "{}, no public rows"
 
-_NAMED: dict[str, Method] = {
+_NAMED: dict[str, ComparedMethod] = {
     "softmax": _registered("SoftmaxPrototypes"),
     "softmax-alone": _registered("SoftmaxPrototypes", _NO_PUBLIC_ROWS, public=False),
     "mean": _registered("MeanPrototypes", space=_POOL),
@@ -210,9 +210,9 @@ _NAMED: dict[str, Method] = {
             "n_queries": (50, 100, 200, 400),
         },
     ),
-    "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
-    "lda": Method("LDA", "NonPrivateLDA"),
-    "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
+    "ncm": ComparedMethod("Nearest class mean", "NonPrivateNearestMean"),
+    "lda": ComparedMethod("LDA", "NonPrivateLDA"),
+    "logistic": ComparedMethod("Logistic regression", "NonPrivateLogisticRegression"),
 }
 # Any other of the registry goes by its own defaults; records of experiments have one
 # label.
@@ -227,7 +227,7 @@ METHODS = {
 }
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
-STREAM_METHODS: dict[str, Method] = {
+STREAM_METHODS: dict[str, ComparedMethod] = {
     **{
         entry.name: _registered(entry.name) for entry in ENTRIES if entry.method is None
     },

@@ -9,7 +9,7 @@ from dppl.kernel.lattice.residuals import RESOLUTION
 from dppl.kernel.mechanisms.symmetric import SymmetricRoundedGaussian
 from dppl.kernel.privacy.terms import Statistic
 from dppl.kernel.queries.base import Blocks, Codes, Float, Int64
-from dppl.kernel.queries.softmax import SoftmaxQuery
+from dppl.kernel.queries.softmax_gradients import SoftmaxQuery
 
 
 class SoftmaxCurvatures(SoftmaxQuery):

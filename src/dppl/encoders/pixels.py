@@ -14,7 +14,7 @@ from dppl._utils.optional import optional
 from dppl._utils.types import Array, Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, tensors_digest
-from dppl.encoders.load import Source
+from dppl.encoders.load import EncoderUri
 from dppl.errors import ParameterError
 
 _MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
@@ -227,7 +227,7 @@ class ImageModel(NamedTuple):
         )
 
 
-def load(source: Source, device: str, precision: str) -> ImageAdapter:
+def load(source: EncoderUri, device: str, precision: str) -> ImageAdapter:
     """Return `pixels`, for the sample and for tests; it computes on the CPU in float32 whatever is asked for.
 
     It gives the grey values of a 16 x 16 thumbnail and the colours of a 4 x 4 one,
