@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 17850,
     "io": 29600,
     "kernel": 65050,
-    "lab": 38650,
+    "lab": 39600,
     "methods": 23000,
     "planning": 5150,
     "prediction": 7400,

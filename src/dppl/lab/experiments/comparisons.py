@@ -18,6 +18,7 @@ from dppl.lab.experiments.figures import (
     Picture,
     deviations,
     draw,
+    scatter,
     slug,
 )
 from dppl.lab.experiments.frame import (
@@ -41,6 +42,7 @@ def comparisons(rows: Frame) -> Iterator[Part]:
         _pool_sizes,
         _top_k,
         _mean_estimators,
+        _in_plane,
         _coinpress,
     ):
         pictures += [
@@ -231,6 +233,27 @@ def _mean_estimators(task: Any, rows: Frame) -> Iterator[Picture]:
             f"mean-estimators-{slug(*task)}",
             f"Estimators of means: {', '.join(task)}.",
             panels(chosen),
+        )
+
+
+def _in_plane(task: Any, rows: Frame) -> Iterator[Picture]:
+    """DPPL-v1 figure 12: true and private means, and the test rows, in two dimensions."""
+    rows = rows[rows["result"].map(lambda result: "scatter" in result)]
+    for name, group in by(rows.drop_duplicates(["label", "mu"]), "name"):
+        group = group.sort_values("mu", kind="stable")
+        yield Picture(
+            f"scatter-{slug(*task, name)}",
+            f"True and private means: {name}, {', '.join(task)}.",
+            "On the first two principal axes of the true means. **The true means and the rows are not private**; "
+            "they are shown because these data are public. Left: arrows lead from the true mean of each class to the "
+            "private one, over training rows. Right: private means (crosses) and test rows, circles if classified "
+            "correctly, triangles if not.",
+            scatter(
+                [
+                    (one["budget"], one["result"]["scatter"])
+                    for _, one in group.iterrows()
+                ]
+            ),
         )
 
 

@@ -52,6 +52,7 @@ class Cell:
     classes: Merged | None = (
         None  # how the classes of the data set are put together to few
     )
+    scatter: bool = False  # whether the result has true and private means, in a plane
 
     @property
     def key(self) -> str:
@@ -85,7 +86,7 @@ class Cell:
         return budget_from_dict(self.budget, **how)
 
 
-_LATER = ("examples", "stream", "in_all", "classes")
+_LATER = ("examples", "stream", "in_all", "classes", "scatter")
 
 
 @dataclass(frozen=True, slots=True)

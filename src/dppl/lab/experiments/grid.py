@@ -33,7 +33,7 @@ from dppl.lab.experiments.datasets import (
     Merged,
     Pool,
 )
-from dppl.lab.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS
+from dppl.lab.experiments.methods import ALL_METHODS, MEANS, METHODS, STREAM_METHODS
 from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.methods.registry import BY_NAME
 
@@ -237,6 +237,7 @@ class _Method(BaseModel):
     seeds: Seeds | None = None
     examples: Several[Annotated[Examples | None, _short("source", int | str)]] = [None]
     in_all: Several[Flag] = [False]
+    scatter: Flag = False
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -261,6 +262,7 @@ class _Method(BaseModel):
             f".tune: {name} has no hyper-parameters to search": self.tune
             and not (method.space and method.private),
             ".in_all is for streams": any(self.in_all) and not streams,
+            f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
             f": {name} starts from examples; add examples": method.needs_examples
             and not all(used),
             f".examples: {name} does not start from examples": any(used)
@@ -375,6 +377,7 @@ class _Choice(NamedTuple):
     seeds: list[int]
     examples: Examples | None
     in_all: bool
+    scatter: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Return whether the data set has what it starts from: names describe classes that are not merged."""
@@ -511,6 +514,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 seeds,
                 start,
                 in_all,
+                entry.scatter,
             )
 
 
@@ -566,5 +570,6 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             trials=trials,
             examples=choice.examples,
             in_all=choice.in_all,
+            scatter=choice.scatter,
             **place,
         )

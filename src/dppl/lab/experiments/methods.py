@@ -226,6 +226,9 @@ METHODS = {
     **{name: one for name, one in _OTHERS.items() if name not in _NAMED},
 }
 
+# Those whose prototypes are means, in units of a row.
+MEANS = ("mean-replace-one", "coinpress", "friendly-core")
+
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS: dict[str, Method] = {
     **{

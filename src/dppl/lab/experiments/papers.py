@@ -9,6 +9,12 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA
 # The data sets and encoders of the DPPL papers, in the order of their figures.
 _SETS = ("cifar10", "cifar100", "food101", "stl10")
 _LARGEST = "vit-h-14"
+_IN_PLANE = {
+    "method": "coinpress",
+    "scatter": True,
+    "budgets": {"rho": [1e-3, 1e-4]},
+    "seeds": 1,
+}
 _PUBLIC = ("softmax", "public")
 _OURS = ("mean", "coinpress", "public")
 _OTHERS = ("linear-probe", "global-adapt", "least-squares")
@@ -158,6 +164,14 @@ FIGURES: dict[str, Figure] = {
         encoders=(_LARGEST,),
         methods=["public"],
         rows=_POOL_SIZES,
+    ),
+    "dppl-v1:12": Figure(
+        title="True and private means in two dimensions",
+        draws="scatter-",
+        sets=("cifar10",),
+        encoders=(_LARGEST,),
+        methods=[_IN_PLANE],
+        ir=(1,),
     ),
     "dppl-v1:13": Figure(
         title="Steps of CoinPress",
