@@ -352,6 +352,16 @@ def test_true_and_private_means_lie_in_one_plane(run, data, method):
     assert len(strong["right"]) == len(strong["test"]) == 40
 
 
+def test_a_search_tells_what_it_tried_and_leaves_out_what_cannot_be(run):
+    """Of 16 features no pool of 32 and no 64 components can be; the others give their score."""
+    budget = {"epsilon": [8], "delta": 1e-5}
+    tuned = {"method": "projected", "tune": 12, "steps": 2, "budgets": budget}
+    done = run(methods=[tuned])[1]
+    tried = done["search"]["tried"]
+    assert 1 < len(tried) < 12
+    assert done["search"]["score"] >= max(tried)
+
+
 def test_results_have_no_true_means_unless_asked(run):
     assert "scatter" not in run(methods=["coinpress"])[0]
 
