@@ -55,6 +55,7 @@ class Recipe:
 REPLACED = {"adjacency": "replace-one"}
 COINPRESS = {**REPLACED, "coinpress": "dppl"}
 MAPPED = {"lattice": LatticeOptions(pool=2, rotation=3, center=np.full(DIM, 0.1))}
+AS_PUBLISHED = {"steps": 3, "rule": "published", "episodes": 2}
 BY_PUBLIC_ROWS = {"lattice": LatticeOptions(center="public", rotation="auto")}
 RECIPES = {
     "SoftmaxPrototypes": {
@@ -81,6 +82,15 @@ RECIPES = {
         "": Recipe(options={"steps": 3}),
         "narrow": Recipe(options={"steps": 3, "n_components": 2}),
         "to public rows": Recipe(options={"steps": 2, "head": "public"}, public=True),
+        "by public rows": Recipe(
+            options={"steps": 2, "towards": "public"}, public=True
+        ),
+        "as published": Recipe(options=AS_PUBLISHED),
+        "as published, on samples": Recipe(
+            options=AS_PUBLISHED | {"sampling_rate": 0.5},
+            budget=ApproxDP(1.0, 1e-5),
+            sampled=True,
+        ),
     },
     "FriendlyCoreMeans": {
         # A budget at which few records are enough for a core, and all are friends.

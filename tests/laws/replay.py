@@ -19,6 +19,7 @@ from dppl.kernel.mechanisms import (
     RoundedGaussian,
     SymmetricRoundedGaussian,
 )
+from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.rounding import cost_of_gaussian
@@ -43,7 +44,9 @@ def watched(script=()):
 
     def watch_selections(whole):
         def use(self, parts, look, source):
-            answers = whole(self, parts, look, source)
+            # How many bits a selection takes depends on utilities; what is drawn after it
+            # shall not.
+            answers = whole(self, parts, look, randomness(1))
             every = {
                 part: {code: [(-(2**62), 2**62)] for code in range(len(answers))}
                 for part in range(len(parts))

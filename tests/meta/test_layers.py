@@ -395,6 +395,7 @@ EXCEPT = {
         "SampledGaussian",
     },
     "lab/experiments/measure_cell.py": {"CoinPress"},
+    "lab/episode_queries.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/friendly.py": {"HeldRecords", "Randomness", "RoundedGaussian"},
     "lab/votes.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/projection_queries.py": {

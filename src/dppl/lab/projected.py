@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from dppl._utils.progress import steps
 from dppl._utils.types import Array, Float, Float32
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice import Lattice, take_rows
 from dppl.kernel.lattice.lattice import rotate
+from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.lab.episode_queries import RADIUS, EpisodeGradients
 from dppl.lab.projection_queries import (
     IntegerProjection,
     Projected,
@@ -26,12 +28,21 @@ from dppl.methods import EmbeddingClassifier
 from dppl.methods.fit_plan import Setting
 from dppl.methods.mean import MeanPrototypes
 from dppl.methods.model_file import Misfit
-from dppl.methods.parameters import Count, Share, parameters
+from dppl.methods.parameters import (
+    Count,
+    LatticeParameter,
+    Positive,
+    Probability,
+    Share,
+    parameters,
+)
 from dppl.methods.public import PublicPrototypes
 from dppl.methods.public_data import PublicValues
 from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
 ProjectedHead: TypeAlias = Literal["mean", "public"]
+Rule: TypeAlias = Literal["released", "published"]
+Prototypes: TypeAlias = Literal["sums", "public"]
 _HEADS: dict[ProjectedHead, type[MeanPrototypes] | type[PublicPrototypes]] = {
     "mean": MeanPrototypes,
     "public": PublicPrototypes,
@@ -44,7 +55,7 @@ _TEMPERATURE = 20.0
 
 
 @parameters
-class ProjectedPrototypes(EmbeddingClassifier):
+class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
     r"""Prototypes of rows that a privately trained linear layer has projected.
 
     DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and
@@ -52,7 +63,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
     a query adds but not what a *support* record does: that moves its class's prototype,
     and with it the gradients of all queries. Here noisy class sums are released first,
     and the layer is trained towards them. Prototypes then are public, every record is a
-    query only, and its gradient is clipped by itself.
+    query only, and its gradient is clipped by itself. With ``rule="published"`` the
+    layer is trained as published, on support and query records, and the gradient of the
+    batch is clipped as a whole, which is private, and noisier.
 
     The classifier is `MeanPrototypes` or `PublicPrototypes` on the projected rows.
 
@@ -64,13 +77,29 @@ class ProjectedPrototypes(EmbeddingClassifier):
     share : float, default=0.5
         Share of the budget, in squares of mu, for the projection (the paper's s). A
         quarter of it is for the prototypes that are released first.
+    rule : {"released", "published"}, default="released"
+        What the layer is trained towards: released prototypes, or, as published,
+        the means of the support records of each batch.
+    towards : {"sums", "public"}, default="sums"
+        With ``rule="released"``, which prototypes are released first: class sums, or
+        public rows, as the head "public" selects (the paper's C.5.3).
+    episodes : int, default=1
+        With ``rule="published"``, how many times a batch is split evenly into support
+        and query records (the paper's augments per step n).
+    sampling_rate : float, default=1.0
+        With ``rule="published"``, probability with which a record is in the batch of a
+        step. Below 1 the budget is an ApproxDP.
+    clip : float, default=1.0
+        With ``rule="published"``, longest gradient of a batch that keeps its length.
     n_components : int, default=None
         Dimensions of the projected rows (the paper's d_p), at most the embedding's.
         None keeps these.
     steps : int, default=20
-        Number of gradient steps; each gets the same share. The first is a fifth of the
-        projection's own length at the start, and later ones are shorter, down to
-        nothing along a line.
+        Number of gradient steps; each gets the same share.
+    learning_rate : float, default=0.2
+        Length of the first step, in lengths of the first projection; with
+        ``rule="published"`` of a gradient of the clipping norm. Later steps are
+        shorter, down to nothing along a line.
 
     Attributes
     ----------
@@ -85,14 +114,18 @@ class ProjectedPrototypes(EmbeddingClassifier):
     Notes
     -----
     Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
-    gradient with respect to the logits' weights, to residuals of length 1, and steps have a fixed length.
+    gradient with respect to the logits' weights, to residuals of length 1, and steps have a fixed length. Pooling before
+    the layer (the paper's p_before) is ``lattice=LatticeOptions(pool=...)``.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
     class sums and all sums of record gradients with respect to the logits' weights and
     offsets, and then what the head releases. Sensitivity: s of the class sums, where s
     = 127·√dim/4 lattice steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b
     being the constant coordinate; for the head, in the projected space. The projection,
-    and the steps, follow from earlier releases, so squares of mu add. Public inputs:
+    and the steps, follow from earlier releases, so squares of mu add. With
+    ``rule="published"`` nothing is released first, and a step's gradient is an integer
+    vector of norm 2²⁰ at most, so its sensitivity is 2²¹; on samples the cost is
+    accounted by privacy loss distributions, in (epsilon, delta) only. Public inputs:
     `classes`, all parameters, `public`, `n_features`. Not covered: choice of parameters
     by private data, timing, a changed label (two steps).
 
@@ -112,10 +145,13 @@ class ProjectedPrototypes(EmbeddingClassifier):
     head: ProjectedHead = "mean"
     share: Share = 0.5
     n_components: Count | None = None
+    rule: Rule = "released"
+    towards: Prototypes = "sums"
+    episodes: Count = 1
+    sampling_rate: Probability = 1.0
+    clip: Positive = 1.0
     steps: Count = 20
-    learning_rate: float = field(
-        default=0.2, init=False
-    )  # the first step, in lengths of the first projection
+    learning_rate: Positive = 0.2
 
     _RELEASED = "prototypes_"
     has_similarity = False  # prototypes are projected
@@ -123,7 +159,29 @@ class ProjectedPrototypes(EmbeddingClassifier):
     @property
     def public_rows(self) -> Literal["unused", "required"]:  # type: ignore[override]
         """Those that its head selects among."""
-        return "required" if self.head == "public" else "unused"
+        return "required" if self._selects else "unused"
+
+    @property
+    def _selects(self) -> bool:
+        return "public" in (self.head, self.towards)
+
+    def check_parameters(self) -> None:
+        """Check parameters against each other."""
+        super().check_parameters()
+        if self.sampling_rate < 1 and self.rule != "published":
+            raise ParameterError(
+                "below 1 is for ",
+                Argument("rule", "published"),
+                f"; got {self.sampling_rate}.",
+                parameter="sampling_rate",
+            )
+        if self.towards == "public" and self.rule == "published":
+            raise ParameterError(
+                "must be 'sums' with ",
+                Argument("rule", "published"),
+                ", which releases no prototypes before the training; got 'public'.",
+                parameter="towards",
+            )
 
     def _width(self, lattice: Lattice) -> int:
         width = lattice.dim if self.n_components is None else self.n_components
@@ -145,34 +203,58 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     def prepare(
         self, setting: Setting
-    ) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
-        """Set up the prototypes after the projection; bounds of similarities are from public rows at the start."""
-        if self.head == "public" and setting.public.rows is None:
+    ) -> tuple[
+        MeanPrototypes | PublicPrototypes,
+        Setting,
+        tuple[PublicPrototypes, Setting] | None,
+    ]:
+        """Set up the prototypes before the projection and after it; bounds are from public rows at the start."""
+        if self._selects and setting.public.rows is None:
             raise InputError(
-                "head='public' selects among public rows; give public=PublicData(rows)."
+                "head='public' and towards='public' select among public rows; give public=PublicData(rows)."
             )
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
         head = _HEADS[self.head](self.budget, self.classes)
         inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
-        return head, replace(inner, prepared=head.prepare(inner))
+        first = None
+        if self.towards == "public":
+            picker = PublicPrototypes(self.budget, self.classes)
+            first = picker, replace(setting, prepared=picker.prepare(setting))
+        return head, replace(inner, prepared=head.prepare(inner)), first
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
         lattice = setting.lattice
         n_classes = setting.n_classes
         rest = 100 * (1 - self.share)
-        head, inner = setting.prepared
+        head, inner, first = setting.prepared
         # The head's queries read projected rows and share what the training leaves of
         # the budget.
         projected = {
             name: replace(one, query=Projected(one.query, lattice), percent=rest)
             for name, one in head.measurements(inner).items()
         }
+        if self.rule == "published":
+            episodes = EpisodeGradients(
+                lattice,
+                n_classes,
+                self._width(lattice),
+                self.episodes,
+                checked_budget(self.budget),
+                self.sampling_rate,
+            )
+            return {
+                "episodes": Measurement(episodes, 100 * self.share, self.steps),
+                **projected,
+            }
         gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
+        prototypes = (
+            ClassSums(lattice, n_classes)
+            if first is None
+            else first[0].measurements(first[1])["rows"].query
+        )
         return {
-            "first": Measurement(
-                ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share
-            ),
+            "first": Measurement(prototypes, _FIRST_PERCENT * self.share),
             "gradients": Measurement(
                 gradients, (100 - _FIRST_PERCENT) * self.share, self.steps
             ),
@@ -182,9 +264,10 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Train the projection, and then learn prototypes of projected rows."""
         # Prototypes are of rows that are projected as the training left it.
-        projection = IntegerProjection.of(self._trained(measure, setting))
+        train = self._trained_on_episodes if self.rule == "published" else self._trained
+        projection = IntegerProjection.of(train(measure, setting))
         self.projection_ = projection.steps.astype(np.int16)
-        head, inner = setting.prepared
+        head, inner, _ = setting.prepared
         inner = replace(self._inner(setting, projection), prepared=inner.prepared)
         head.learn(measure.at(projection=projection), inner)
         self.prototypes_ = head.prototypes_
@@ -205,8 +288,14 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _trained(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with prototypes that were released, record by record."""
         lattice = setting.lattice
-        # Directions of noisy class sums: released once, and fixed for all steps.
-        prototypes = Lattice(lattice.dim).transform(measure("first"))
+        # Directions of noisy class sums, or public rows: released once, and fixed for all
+        # steps.
+        public = setting.public.rows
+        if self.towards == "public" and public is not None:
+            chosen = measure("first", public=public).ravel()
+            prototypes = lattice.transform(take_rows(public, chosen))
+        else:
+            prototypes = Lattice(lattice.dim).transform(measure("first"))
         weights = start = self._start(lattice)
         for step in steps(self.steps):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
@@ -222,6 +311,18 @@ class ProjectedPrototypes(EmbeddingClassifier):
                     * float(np.linalg.norm(start))
                 )
                 weights = np.asarray(weights + length / norm * direction)
+        return weights
+
+    def _trained_on_episodes(self, measure: Measure, setting: Setting) -> Float:
+        """Train the projection as published, on support and query records of each batch."""
+        weights = start = self._start(setting.lattice)
+        length = self.learning_rate * float(np.linalg.norm(start)) / RADIUS
+        for step in steps(self.steps):
+            projection = IntegerProjection.of(weights)
+            noisy = measure(
+                "episodes", projection=projection, clip=self.clip, seed=step
+            )
+            weights = weights - length * (1 - step / self.steps) * noisy
         return weights
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:

@@ -38,6 +38,9 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.BEFORE_TRAINING: "{of}, before the training",
     Statistic.AFTER_TRAINING: "{of}, after the training",
     Statistic.PROJECTED: "{of}, projected",
+    Statistic.EPISODE_GRADIENTS: (
+        "clipped gradient of a batch, of {episodes} splits in two ({n_components} x {dim})"
+    ),
     Statistic.WITH_CONSTANT: "{of}, with a constant column",
     Statistic.NUMBER_OF_RECORDS: "number of {records}",
     Statistic.RECORDS_OF_CLASSES: "number of {records} in each class",

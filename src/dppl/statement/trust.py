@@ -34,6 +34,7 @@ OUTSIDE = (
     "finetune.backward",
     "finetune.gradients",
     "finetune.schedule",
+    "lab.episode_queries",
     "lab.friendly",
     "lab.projection_queries",
     "lab.votes",
@@ -47,6 +48,7 @@ _OUTCOMES = ("prediction.one_record", "kernel.queries.outcomes")
 _NETWORK = ("finetune.backward", "finetune.gradients", "finetune.schedule")
 QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.PROJECTED: ("lab.projection_queries",),
+    Statistic.EPISODE_GRADIENTS: ("lab.episode_queries",),
     Statistic.BEFORE_TRAINING: _NETWORK,
     Statistic.AFTER_TRAINING: _NETWORK,
     Statistic.NUMBER_OF_RECORDS: _SUMS,

@@ -80,7 +80,7 @@ def test_public_rows_are_projected_too():
         lattice.transform(model.lattice_.transform(X) @ steps.T), y
     )
     assert (head.public_indices_ == model.public_indices_).all()
-    with pytest.raises(InputError, match="selects among public rows"):
+    with pytest.raises(InputError, match="select among public rows"):
         projected(head="public").fit(X, y)
 
 

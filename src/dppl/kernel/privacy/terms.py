@@ -108,6 +108,10 @@ class Statistic(Code):
     BEFORE_TRAINING = "before_training", {"of": Term}
     AFTER_TRAINING = "after_training", {"of": Term}
     PROJECTED = "projected", {"of": Term}
+    EPISODE_GRADIENTS = (
+        "episode_gradients",
+        {"episodes": int, "n_components": int, "dim": int},
+    )
     WITH_CONSTANT = "with_constant", {"of": Term}
     NUMBER_OF_RECORDS = "number_of_records"
     RECORDS_OF_CLASSES = "records_of_classes"

@@ -13,6 +13,7 @@ from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
 from dppl.lab.experiments.papers import FIGURES
+from dppl.lab.experiments.published import convert
 from dppl.lab.experiments.results import (
     DONE,
     FAILED,
@@ -45,7 +46,8 @@ class Bench:
 
     paper --list names the figures and tables of the papers; paper --figure NAME
     computes the cells of one and draws it, into a folder of its name, and with
-    --show prints its configuration, to copy.
+    --show prints its configuration, to copy. paper --convert makes the folder that
+    all of these read.
 
     RESULTS.jsonl with --out RESULTS.jsonl.xz packs the last result of every cell
     into a tenth of the space; the other way round unpacks them. Reports are
@@ -59,6 +61,7 @@ class Bench:
       dppl bench text --data embeddings --jobs 4 --out text.jsonl
       dppl bench continual-quick
       dppl bench mine.yaml --dry-run
+      dppl bench paper --convert DOWNLOADED --data FOLDER
       dppl bench paper --figure dppl-v1:5 --data FOLDER
     """
 
@@ -90,15 +93,23 @@ class Bench:
         "NAME", "A figure of --list, to compute and draw.", None
     )
     show: bool = flag("Print the configuration of --figure, and compute nothing.")
+    convert: Path | None = option(
+        "FOLDER",
+        "Write the embeddings that the authors of DPPL publish, as downloaded into FOLDER, to the folder of --data.",
+        None,
+    )
 
     def run(self) -> None:
         """Run, count, draw or convert."""
         config = self.experiment
-        if self.list or self.figure or self.show:
+        if self.list or self.figure or self.show or self.convert:
             if config != "paper":
                 raise ParameterError(
-                    f"--list, --figure and --show go with paper; got {config}."
+                    f"--list, --figure, --show and --convert go with paper; got {config}."
                 )
+            if self.convert:
+                _convert(self.convert, self.data)
+                return
             if self.list:
                 for name, one in FIGURES.items():
                     echo(f"{name:<16}{one.title}: {one.needs}")
@@ -161,6 +172,19 @@ class Bench:
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
             sys.exit(_CELLS_FAILED)
+
+
+def _convert(published: Path, folder: Path | None) -> None:
+    """Write the published embeddings as the configuration reads them."""
+    if folder is None:
+        raise ParameterError("--data FOLDER is required, to convert embeddings to.")
+    written, left_out = convert(published, folder)
+    for name in written:
+        echo(f"{folder / name}")
+    if left_out:
+        note(
+            f"{len(left_out)} files left out, because their paths name no place; the first is {left_out[0]}."
+        )
 
 
 def _report(results: Path, out: Path | None) -> None:

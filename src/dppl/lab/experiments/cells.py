@@ -45,6 +45,7 @@ class Cell:
     classes: Merged | None = (
         None  # how the classes of the data set are put together to few
     )
+    scatter: bool = False  # whether the result has true and private means, in a plane
 
     @property
     def key(self) -> str:
@@ -78,4 +79,4 @@ class Cell:
         return budget_from_dict(self.budget, **how)
 
 
-_LATER = ("examples", "stream", "in_all", "classes")
+_LATER = ("examples", "stream", "in_all", "classes", "scatter")

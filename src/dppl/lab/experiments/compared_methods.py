@@ -169,6 +169,21 @@ _NAMED: dict[str, ComparedMethod] = {
             "steps": (5, 20, 80),
         },
     ),
+    "projected-published": _registered(
+        "ProjectedPrototypes",
+        "{} as published",
+        {"rule": "published"},
+        space={
+            "share": Range(0.1, 0.9),
+            "lattice__pool": (1, 2, 4, 8, 16, 32, 64),
+            "n_components": (8, 16, 64, None),
+            "episodes": (1, 2, 4, 8),
+            "sampling_rate": (0.1, 0.3, 1.0),
+            "clip": Range(0.01, 10.0),
+            "learning_rate": Range(0.02, 2.0),
+            "steps": (5, 20, 80),
+        },
+    ),
     "linear-probe": _registered(
         "LinearProbe", space={**_DESCENT, "clip": Range(0.1, 1.4)}
     ),
@@ -225,6 +240,9 @@ METHODS = {
     **_NAMED,
     **{name: one for name, one in _OTHERS.items() if name not in _NAMED},
 }
+
+# Those whose prototypes are means, in units of a row.
+MEANS = ("mean-replace-one", "coinpress", "friendly-core")
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS: dict[str, ComparedMethod] = {

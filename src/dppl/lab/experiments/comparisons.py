@@ -18,6 +18,7 @@ from dppl.lab.experiments.figures import (
     Picture,
     deviations,
     draw,
+    scatter,
     slug,
 )
 from dppl.lab.experiments.frame import (
@@ -41,6 +42,8 @@ def comparisons(rows: DataFrame) -> Iterator[MarkdownPart]:
         _pool_sizes,
         _top_k,
         _mean_estimators,
+        _sweeps,
+        _in_plane,
         _coinpress,
     ):
         pictures += [
@@ -219,6 +222,8 @@ def _top_k(task: Any, rows: DataFrame) -> Iterator[Picture]:
     )
 
 
+# A projection, and what it is compared with.
+_SWEPT = ("mean", "projected", "projected-published")
 # Sums, means, and the two estimators of means that the DPPL papers name.
 _MEANS = ("mean", "mean-replace-one", "coinpress", "friendly-core")
 
@@ -231,6 +236,53 @@ def _mean_estimators(task: Any, rows: DataFrame) -> Iterator[Picture]:
             f"mean-estimators-{slug(*task)}",
             f"Estimators of means: {', '.join(task)}.",
             panels(chosen),
+        )
+
+
+def _sweeps(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """DPPL-v1 figure 19: what all settings of a search reach, beside searches of other methods."""
+    tuned = rows[rows["tuned"] & (rows["method"].isin(_SWEPT))]
+    if tuned["method"].nunique() > 1:
+        several = [
+            (
+                budget,
+                [
+                    _numbered(name, sorted(tried, reverse=True), 1)
+                    for name, one in by(group, "label")
+                    for tried in [
+                        [v for r in one["result"] for v in r["search"]["tried"]]
+                    ]
+                ],
+            )
+            for budget, group in by(tuned.sort_values("mu", kind="stable"), "budget")
+        ]
+        yield Picture(
+            f"sweep-{slug(*task)}",
+            f"All settings that were searched: {', '.join(task)}.",
+            "Balanced accuracy on held-out private records of each setting of all seeds, from the best; no guarantee "
+            "covers the search.",
+            draw(several, BALANCED_LABEL, "settings, from the best"),
+        )
+
+
+def _in_plane(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """DPPL-v1 figure 12: true and private means, and the test rows, in two dimensions."""
+    rows = rows[rows["result"].map(lambda result: "scatter" in result)]
+    for name, group in by(rows.drop_duplicates(["label", "mu"]), "name"):
+        group = group.sort_values("mu", kind="stable")
+        yield Picture(
+            f"scatter-{slug(*task, name)}",
+            f"True and private means: {name}, {', '.join(task)}.",
+            "On the first two principal axes of the true means. **The true means and the rows are not private**; "
+            "they are shown because these data are public. Left: arrows lead from the true mean of each class to the "
+            "private one, over training rows. Right: private means (crosses) and test rows, circles if classified "
+            "correctly, triangles if not.",
+            scatter(
+                [
+                    (one["budget"], one["result"]["scatter"])
+                    for _, one in group.iterrows()
+                ]
+            ),
         )
 
 

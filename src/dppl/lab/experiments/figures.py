@@ -219,6 +219,41 @@ def heat_maps(maps: Sequence[tuple[str, Float]]) -> MatplotlibFigure:
         return figure
 
 
+def scatter(several: Sequence[tuple[str, Mapping[str, Any]]]) -> MatplotlibFigure:
+    """Draw true and private means over training rows, and beside them the test rows: two panels a budget."""
+    with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
+        figure, axes, _ = _axes(
+            2 * len(several), "first axis", "second axis", columns=2, sharey=False
+        )
+        for place, (title, points) in enumerate(several):
+            left, right = axes[2 * place : 2 * place + 2]
+            true, private = (np.array(points[kind]) for kind in ("true", "private"))
+            colours = np.resize(_COLOURS, len(true))
+            dots = {"s": 4, "alpha": 0.25, "linewidths": 0}
+            left.scatter(
+                *np.array(points["train"]).T, c=colours[points["train_codes"]], **dots
+            )
+            for start, end, colour in zip(true, private, colours, strict=True):
+                arrow = {
+                    "arrowstyle": "->",
+                    "color": colour,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                }
+                left.annotate("", end, start, arrowprops=arrow)
+            left.scatter(*true.T, c=colours, edgecolors="black", linewidths=0.5, s=22)
+            left.update_datalim(private)
+            left.autoscale_view()
+            left.set_title(f"{title}\ntrue means (not private, public data) to private")
+            test, is_right = np.array(points["test"]), np.array(points["right"])
+            for chosen, colour, marker in ((is_right, 2, "o"), (~is_right, 1, "^")):
+                look = {"c": _COLOURS[colour], "marker": marker, **dots, "s": 8}
+                right.scatter(*test[chosen].T, **look)
+            right.scatter(*private.T, c="black", marker="x", s=26)
+            right.set_title(f"{title}\nprivate means and test rows")
+        return figure
+
+
 def save(figure: MatplotlibFigure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
@@ -267,11 +302,17 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
 
 
 def _axes(
-    n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()
+    n_panels: int,
+    x_label: str,
+    y_label: str,
+    entries: Sequence[str] = (),
+    *,
+    columns: int | None = None,
+    sharey: bool = True,
 ) -> tuple[MatplotlibFigure, list[Any], int]:
     """Return a figure with room for a legend of these entries below, its panels, and how many entries a row takes."""
     # Four panels a row; five look better as three and two.
-    columns = min(n_panels, 4 if n_panels != 5 else 3)
+    columns = columns or min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
     # A letter is on average narrower than two thirds of the font size; a line and its
     # gaps take seven and a half.
@@ -280,7 +321,7 @@ def _axes(
     height = 2.85 * rows + 0.7 + 0.18 * math.ceil(len(entries) / int(width / entry))
     module = optional("matplotlib.figure", "Matplotlib", "lab")
     figure = module.Figure(figsize=(width, height), layout="constrained")
-    axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).ravel())
+    axes = list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel())
     for empty in axes[n_panels:]:
         empty.remove()
     axes = axes[:n_panels]

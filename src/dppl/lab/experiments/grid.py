@@ -22,7 +22,12 @@ from dppl.errors import ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
-from dppl.lab.experiments.compared_methods import ALL_METHODS, METHODS, STREAM_METHODS
+from dppl.lab.experiments.compared_methods import (
+    ALL_METHODS,
+    MEANS,
+    METHODS,
+    STREAM_METHODS,
+)
 from dppl.lab.experiments.datasets import (
     GROUPS,
     NAMES,
@@ -239,6 +244,7 @@ class _Method(BaseModel):
         None
     ]
     in_all: Several[Flag] = [False]
+    scatter: Flag = False
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -263,6 +269,7 @@ class _Method(BaseModel):
             f".tune: {name} has no hyper-parameters to search": self.tune
             and not (method.space and method.private),
             ".in_all is for streams": any(self.in_all) and not streams,
+            f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
             f": {name} starts from examples; add examples": method.needs_examples
             and not all(used),
             f".examples: {name} does not start from examples": any(used)
@@ -377,6 +384,7 @@ class _Choice(NamedTuple):
     seeds: list[int]
     examples: ExampleSpec | None
     in_all: bool
+    scatter: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Return whether the data set has what it starts from: names describe classes that are not merged."""
@@ -513,6 +521,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 seeds,
                 start,
                 in_all,
+                entry.scatter,
             )
 
 
@@ -568,5 +577,6 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             trials=trials,
             examples=choice.examples,
             in_all=choice.in_all,
+            scatter=choice.scatter,
             **place,
         )

@@ -35,6 +35,7 @@ from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
 
 _Specs = Mapping[tuple[str, str], DatasetSpec]
+_POINTS = 1000  # rows of each kind that a picture shows
 _LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
 
 
@@ -174,6 +175,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         measured["coinpress"] = _coinpress(
             lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes
         )
+    if cell.scatter:
+        measured["scatter"] = _in_plane(model, X, y, dataset, predicted)
     return {**measured, "parameters": parameters, "search": searched}
 
 
@@ -356,6 +359,31 @@ def _coinpress(
         for one in models
     ]
     return {"radius": [fmean(each) for each in radii], "norm": norms}
+
+
+def _in_plane(
+    model: Any, X: Array, y: Array, dataset: Dataset, predicted: Array
+) -> dict[str, list[Any]]:
+    """Return means and some rows on the principal axes of the true means, for data that need no protection."""
+    classes = model.classes_
+    rows = model.lattice_.features(np.asarray(X)).astype(np.float64)
+    codes = np.searchsorted(classes, y)
+    true = np.stack([rows[codes == code].mean(axis=0) for code in np.unique(codes)])
+    centre = true.mean(axis=0)
+    axes = np.linalg.svd(true - centre, full_matrices=False)[2][:2].T
+
+    def at(several: Array) -> list[list[float]]:
+        return np.round((several - centre) @ axes, 4).tolist()  # type: ignore[no-any-return]
+
+    tested = model.lattice_.features(np.asarray(dataset.X_test[:_POINTS]))
+    return {
+        "true": at(true),
+        "private": at(model.prototypes_[np.unique(codes)]),
+        "train": at(rows[:_POINTS]),
+        "train_codes": np.unique(codes, return_inverse=True)[1][:_POINTS].tolist(),
+        "test": at(tested),
+        "right": (predicted == dataset.y_test)[:_POINTS].tolist(),
+    }
 
 
 @contextmanager

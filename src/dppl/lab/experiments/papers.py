@@ -9,6 +9,12 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA
 # The data sets and encoders of the DPPL papers, in the order of their figures.
 _SETS = ("cifar10", "cifar100", "food101", "stl10")
 _LARGEST = "vit-h-14"
+_IN_PLANE = {
+    "method": "coinpress",
+    "scatter": True,
+    "budgets": {"rho": [1e-3, 1e-4]},
+    "seeds": 1,
+}
 _PUBLIC = ("softmax", "public")
 _OURS = ("mean", "coinpress", "public")
 _OTHERS = ("linear-probe", "global-adapt", "least-squares")
@@ -16,6 +22,11 @@ _TOP_K = {"method": "public-topk", "n_prototypes": [1, 2, 3, 5, 10, 20]}
 _PROJECTED = [
     "mean",
     {"method": "projected", "share": [0.25, 0.5, 0.75], "n_components": [64, None]},
+    "projected-published",
+]
+_SWEEP = [
+    {"method": name, "tune": tune, "budgets": {"e": [0.1, 1, 8], "delta": USUAL_DELTA}}
+    for name, tune in (("mean", 20), ("projected", 100), ("projected-published", 100))
 ]
 _POOL_SIZES = [1_000, 10_000, 100_000, None]
 _FRIENDLY = {
@@ -159,6 +170,14 @@ FIGURES: dict[str, Figure] = {
         methods=["public"],
         rows=_POOL_SIZES,
     ),
+    "dppl-v1:12": Figure(
+        title="True and private means in two dimensions",
+        draws="scatter-",
+        sets=("cifar10",),
+        encoders=(_LARGEST,),
+        methods=[_IN_PLANE],
+        ir=(1,),
+    ),
     "dppl-v1:13": Figure(
         title="Steps of CoinPress",
         draws="coinpress-",
@@ -171,7 +190,9 @@ FIGURES: dict[str, Figure] = {
     "dppl-v1:18": Figure(
         title="The best K", draws="best-k-", methods=["mean", "public", _TOP_K]
     ),
-    "dppl-v1:19": _PROJECTION,
+    "dppl-v1:19": _on_cifar100(
+        "Settings of a projection", "sweep-", methods=_SWEEP, ir=(1,)
+    ),
     **_of_all(20, "Methods and baselines on", "accuracy-", _AS_MAIN),
     **_of_all(24, "Minority classes on", "minority-", _AS_MAIN),
     "dppl-v1:table-2": Figure(

@@ -8,6 +8,7 @@ import numpy as np
 
 from dppl._utils.optional import optional
 from dppl._utils.types import Array
+from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.compared_methods import ComparedMethod, Range
 from dppl.metrics import balanced_accuracy
@@ -51,17 +52,29 @@ def tune(
         direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed)
     )
     first = cell.noise_seed + 1
+
+    def attempt(trial: Any) -> float:
+        try:
+            return score(suggest(trial), first + 1 + trial.number)
+        except ParameterError:
+            # Some settings do not go together, such as a pool and more components than it
+            # leaves.
+            raise optuna.TrialPruned from None
+
     study.optimize(
-        lambda trial: score(suggest(trial), first + 1 + trial.number),
+        attempt,
         n_trials=cell.trials,
     )
     # The defaults are one more setting, which the search must beat.
     defaults = {name: value for name, value in method.defaults.items() if name in free}
     of_defaults = score(defaults, first)
-    of_search = float(study.best_value)
+    tried = [trial.value for trial in study.trials if trial.value is not None]
+    of_search = max(tried, default=-1.0)
     return {
         "best": defaults if of_defaults >= of_search else suggest(study.best_trial),
         "score": max(of_defaults, of_search),
+        # Of each setting that was tried and could be fitted, in their order.
+        "tried": tried,
         "trials": cell.trials,
         "validation_rows": len(held_out),
     }

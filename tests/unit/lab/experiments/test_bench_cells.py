@@ -326,6 +326,46 @@ def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
     assert record["coinpress"]["radius"] == pytest.approx(np.mean(whole, axis=0))
 
 
+@pytest.mark.parametrize("method", ["mean-replace-one", "coinpress"])
+def test_true_and_private_means_lie_in_one_plane(run, data, method):
+    asked = {"method": method, "scatter": True}
+    weak, strong = (
+        run(methods=[asked], budgets={"e": [e]}, ir=["natural"])[0]["scatter"]
+        for e in (0.1, 1e4)
+    )
+    X, y = (np.load(data / "blobs" / f"train_{part}.npy") for part in "xy")
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    means = np.stack([rows[y == code].mean(axis=0) for code in range(4)])
+    # Of the means, two axes keep the two largest parts of the spread, whatever the signs.
+    centred = means - means.mean(axis=0)
+    spread = np.linalg.eigvalsh(centred @ centred.T)[::-1][:2]
+    found = np.square(strong["true"]).sum(axis=0)
+    np.testing.assert_allclose(found, spread, rtol=2e-3)
+    distances = np.linalg.norm(np.subtract(strong["true"], strong["private"]), axis=1)
+    assert distances.max() < 0.02
+    far = np.linalg.norm(np.subtract(weak["true"], weak["private"]), axis=1)
+    assert far.max() > 0.1
+    # Rows lie about the mean of their class.
+    train, codes = np.array(strong["train"]), np.array(strong["train_codes"])
+    centres = [train[codes == code].mean(axis=0) for code in range(4)]
+    np.testing.assert_allclose(centres, strong["true"], atol=1e-3)
+    assert len(strong["right"]) == len(strong["test"]) == 40
+
+
+def test_a_search_tells_what_it_tried_and_leaves_out_what_cannot_be(run):
+    """Of 16 features no pool of 32 and no 64 components can be; the others give their score."""
+    budget = {"epsilon": [8], "delta": 1e-5}
+    tuned = {"method": "projected", "tune": 12, "steps": 2, "budgets": budget}
+    done = run(methods=[tuned])[1]
+    tried = done["search"]["tried"]
+    assert 1 < len(tried) < 12
+    assert done["search"]["score"] >= max(tried)
+
+
+def test_results_have_no_true_means_unless_asked(run):
+    assert "scatter" not in run(methods=["coinpress"])[0]
+
+
 def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run):
     changes = {"methods": [{"method": "public", "lattice__pool": 2, "tune": 4}]}
     untuned, tuned = run(**changes)

@@ -314,6 +314,10 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
             {"methods": [{"method": "ncm", "tune": 3}]},
             r"methods\[0\]\.tune: ncm has no hyper-parameters to search",
         ),
+        (
+            {"methods": [{"method": "mean", "scatter": True}]},
+            r"methods\[0\]\.scatter is for mean-replace-one, coinpress, friendly-core; leave it out",
+        ),
         ({"methods": [{"tune": 3}]}, r"methods\[0\]\.method is missing"),
         ({"budgets": None}, r"budgets must hold at least one budget; mean spends one"),
         (

@@ -150,7 +150,12 @@ def everything():
                 parameters={"n_prototypes": 5},
             )
             steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
-            yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
+            plane = {
+                kind: [[0, 1], [1, e]] for kind in ("true", "private", "train", "test")
+            }
+            plane |= {"train_codes": [0, 1], "right": [True, False]}
+            more = {"coinpress": steps, "scatter": plane}
+            yield record("coinpress", accuracy, e=e, ir=ir, **more)
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
             yield record("mean", accuracy, e=e, ir=ir, data="rings")
             yield record("ncm", 0.9, ir=ir)
@@ -161,7 +166,7 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
     drawn |= {
         f"{kind}-blobs-one"
         for kind in ("accuracy", "class-sizes", "pools", "top-k", "best-k", "coinpress")
-    }
+    } | {"scatter-blobs-one-dppl-mean-coinpress-v1"}
     folder, text = report(everything())
     stems = {
         *(
@@ -178,6 +183,7 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
         "top-k-blobs-one",
         "best-k-blobs-one",
         "coinpress-blobs-one",
+        "scatter-blobs-one-dppl-mean-coinpress-v1",
     }
     assert {path.name for path in folder.iterdir()} == {
         "report.md",
@@ -191,6 +197,9 @@ def test_every_figure_that_the_results_allow_is_drawn(report, drawn):
             for label in ("mu (Gaussian DP)", "(epsilon at delta = 1e-6)", "(4.887)")
         )
     assert "sqrt(2ρ)" in text
+    plane = (folder / "scatter-blobs-one-dppl-mean-coinpress-v1.svg").read_text("utf-8")
+    assert plane.count("not private, public data") == 2
+    assert "**The true means and the rows are not private**" in text
 
 
 @pytest.fixture
