@@ -176,6 +176,7 @@ def test_only_one_module_draws_noise():
         "io/splitting.py",  # coins that hold records out
         "io/sample.py",  # the fixed split of the sample
         "finetune/gradients.py",  # states of generators, which show whether a network draws
+        "prediction/one_record.py",  # seeds with which classifiers draw alike for each record
         "lab/experiments/datasets.py",  # subsets of evaluation data and of public rows
         "lab/experiments/tuning.py",  # validation parts
         "lab/longtail.py",  # subsets of evaluation data

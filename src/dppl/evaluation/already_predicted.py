@@ -93,7 +93,6 @@ def predictions_of(model: Any, X: Any) -> PendingPredictions:
     with suppress(Exception):  # raised below, without the number of rows
         table = as_numpy(X) if is_tensor(X) else np.asarray(X)
     if table.ndim == 2 and table.shape[1] == len(classes) and table.dtype.kind in "fiu":
-        table = table.astype(np.result_type(table.dtype, np.float32), copy=False)
         return _given(model, of_probabilities(), table, probabilities=True)
     if table.ndim != 1:
         raise InputError(

@@ -8,16 +8,19 @@ time, each time as a fresh copy, which has seen no other record. A classifier th
 not dppl's gets the record rebuilt from its values (`dppl.prediction.rebuilt`).
 
 A copy shares what lies outside of it, such as class attributes and global variables.
-That this does not matter is assumed. A classifier that shows on public rows that it
-does is refused before anything is charged.
+That this does not matter is assumed, except that global generators of random numbers
+start anew with each record. A classifier that shows on public rows that it remembers or
+draws is refused before anything is charged.
 
 A record for which a classifier raises is a miss, and no other record becomes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +48,7 @@ _ROWS = 1024  # of a block
 _STEPS = 2.0**26  # of 1 in the integers that are multiplied
 _AGREEMENT = 1e-5
 _PUBLIC_ROWS = 4
+_ODD = (0, np.nan, np.inf, np.finfo(np.float64).max)
 EXACT = Term(Assumption.PREDICTED_EXACTLY)
 ONE_BY_ONE = Term(Assumption.PREDICTED_ONE_BY_ONE)
 FRESH = Term(Assumption.PREDICTED_BY_COPIES)
@@ -60,10 +64,8 @@ class OneRecord:
     guesses: Callable[[Iterable[Any]], Iterator[Guesses]]
 
 
-def of_embeddings(
-    model: EmbeddingClassifier, kind: np.dtype[Any], *, multilabel: bool
-) -> OneRecord:
-    """Score rows of embeddings of type `kind`: blocks of integers if scores are linear, else by fresh copies."""
+def of_embeddings(model: EmbeddingClassifier, *, multilabel: bool) -> OneRecord:
+    """Score rows of embeddings: blocks of integers if scores are linear, else by fresh copies."""
     linear = Linear.of(model)
     sharpness = model._sharpness()
     features = model.lattice_.features
@@ -83,7 +85,7 @@ def of_embeddings(
 
     miss = _miss(len(model.classes_))
     if linear is None:
-        return _by_copies(model, ask, miss, (model.n_features_in_,), kind)
+        return _by_copies(model, [ask], miss, (model.n_features_in_,))
 
     def guesses(blocks: Iterable[Array]) -> Iterator[Guesses]:
         for block in blocks:
@@ -97,25 +99,28 @@ def of_others(
     model: Any,
     classes: Array,
     shape: tuple[int, ...] | None,
-    kind: Any,
     *,
     probabilities: bool,
     multilabel: bool,
 ) -> OneRecord:
-    """Ask a fresh copy of any classifier about each record, which is of this shape and type, or of no shape."""
+    """Ask a fresh copy of any classifier about each record, which is of this shape, or of no shape."""
+    ask: Callable[..., Guesses]
     if multilabel:
         miss = _miss(len(classes))
-        ask: Ask = partial(_predicted_sets, len(classes))
+        ask = partial(_predicted_sets, len(classes))
     else:
         miss = _miss(len(classes) if probabilities else None)
         ask = partial(_predicted, classes, probabilities)
-    return _by_copies(model, ask, miss, shape, kind)
+    # Networks may take single precision only.
+    asks = [partial(ask, precision) for precision in (np.float64, np.float32)]
+    return _by_copies(model, asks, miss, shape)
 
 
 def _by_copies(
-    model: Any, ask: Ask, miss: Guesses, shape: tuple[int, ...] | None, kind: Any
+    model: Any, asks: Sequence[Ask], miss: Guesses, shape: tuple[int, ...] | None
 ) -> OneRecord:
-    assumption = _assumed_of(model, ask, shape, kind, miss)
+    """Ask fresh copies in the first of some ways in which public rows are answered."""
+    ask, assumption = _tried(model, asks, shape, miss)
 
     def guesses(blocks: Iterable[Any]) -> Iterator[Guesses]:
         for block in blocks:
@@ -161,8 +166,10 @@ def of_probabilities() -> OneRecord:
     """Take the likeliest class by probabilities that were computed elsewhere; NaN is a miss."""
 
     def guesses(tables: Iterable[Array]) -> Iterator[Guesses]:
-        for block in chain.from_iterable(iter_blocks(table, _ROWS) for table in tables):
-            known: Flags = ~np.isnan(block).any(axis=1)
+        for rows in chain.from_iterable(iter_blocks(table, _ROWS) for table in tables):
+            # In one precision, whatever holds all of them.
+            block = np.asarray(rows, np.float64)
+            known = np.asarray(~np.isnan(block).any(axis=1))
             likeliest = np.where(known[:, None], block, 0).argmax(axis=1)
             yield Guesses(np.where(known, likeliest, -1), block)
 
@@ -204,9 +211,9 @@ def _margins(sets: Flags) -> Guesses:
     return Guesses(np.zeros(len(sets), np.intp), np.where(sets, 1.0, -1.0))
 
 
-def _predicted_sets(n_classes: int, model: Any, rows: Any) -> Guesses:
+def _predicted_sets(n_classes: int, precision: Any, model: Any, rows: Any) -> Guesses:
     """Ask a classifier that answers with an indicator matrix, which may be sparse."""
-    answer = model.predict(rebuilt(rows))
+    answer = model.predict(rebuilt(rows, precision))
     sets = np.asarray(
         answer.toarray() if hasattr(answer, "toarray") else answer
     ).astype(bool)
@@ -215,18 +222,19 @@ def _predicted_sets(n_classes: int, model: Any, rows: Any) -> Guesses:
     return _margins(sets)
 
 
-def _predicted(classes: Array, probabilities: bool, model: Any, rows: Any) -> Guesses:
+def _predicted(
+    classes: Array, probabilities: bool, precision: Any, model: Any, rows: Any
+) -> Guesses:
     """Ask a classifier about rows."""
-    codes = class_codes(
-        as_labels(model.predict(rebuilt(rows)), np.empty((length(rows), 0))),
-        classes,
-        "ignore",
+    labels = as_labels(
+        model.predict(rebuilt(rows, precision)), np.empty((length(rows), 0))
     )
+    codes = class_codes(labels, classes, "ignore")
     if not probabilities:
         return Guesses(codes)
-    table = np.ascontiguousarray(
-        as_numpy(model.predict_proba(rebuilt(rows))), np.float64
-    )
+    answer = as_numpy(model.predict_proba(rebuilt(rows, precision)))
+    # Copied: a classifier may write its next answer to the same place.
+    table = np.array(answer, np.float64, order="C")
     if table.shape != (len(codes), len(classes)):
         raise InputError("predict_proba must return a column for each class.")
     return Guesses(codes, table)
@@ -256,9 +264,7 @@ class Linear:
         linear = cls(
             np.rint(weights * scale), np.asarray(offsets, np.float64), _STEPS * scale
         )
-        features = model.lattice_.features(
-            _made_up((16, model.n_features_in_), np.dtype(np.float64))
-        )
+        features = model.lattice_.features(_made_up((16, model.n_features_in_)))
         expected = model._class_scores(features)
         within = _AGREEMENT * longest
         return (
@@ -275,35 +281,40 @@ class Linear:
         return np.asarray(rows @ self.weights / self.unit + self.offsets)
 
 
-def _assumed_of(
-    model: Any, ask: Ask, shape: tuple[int, ...] | None, kind: Any, miss: Guesses
-) -> Term[Assumption]:
-    """Return what is assumed of a classifier that is asked about one record at a time.
+def _tried(
+    model: Any, asks: Sequence[Ask], shape: tuple[int, ...] | None, miss: Guesses
+) -> tuple[Ask, Term[Assumption]]:
+    """Return how to ask a classifier about one record at a time, and what is assumed of it.
 
     One that cannot be copied is refused, and so is one that says something else of a
-    public row after it has been asked about others. Of records without a shape there
-    are no public rows.
+    public row after it has been asked about others, or with other random numbers. Of
+    records without a shape there are no public rows.
     """
-    try:
-        deepcopy(model)
-    except Exception:
+    copied = model
+    with suppress(Exception):
+        copied = deepcopy(model)
+    if copied is model:
         raise ParameterError(
             "must be a classifier that copy.deepcopy can copy, since each record is "
             f"predicted by a fresh copy; got {type(model).__name__}. Predict each record "
             "by itself, and evaluate the table by AlreadyPredicted(classes).",
             parameter="model",
-        ) from None
+        )
     if shape is None:
-        return FRESH
-    odd = (0, np.nan, np.inf, np.finfo(kind).max) if kind.kind == "f" else (0,)
+        return asks[0], FRESH
     public = np.concatenate(
         [
-            _made_up((_PUBLIC_ROWS, *shape), kind),
-            *(np.full((1, *shape), value, kind) for value in odd),
+            _made_up((_PUBLIC_ROWS, *shape)),
+            *(np.full((1, *shape), value) for value in _ODD),
         ]
     )
-    first = _one_by_one(model, ask, public, miss)
-    again = _one_by_one(model, ask, public[::-1], miss)
+    for ask in asks:
+        first = _one_by_one(model, ask, public, miss)
+        if (first.predicted >= 0).any():
+            break
+    else:
+        return asks[0], FRESH
+    again = _one_by_one(model, ask, public[::-1], miss, seed=1)
     same = np.array_equal(first.predicted, again.predicted[::-1])
     if same and first.table is not None and again.table is not None:
         # Threads may add in any order.
@@ -314,13 +325,15 @@ def _assumed_of(
             f"{type(model).__name__} did not. If it draws at random, set its random_state.",
             parameter="model",
         )
-    return SEEN
+    return ask, SEEN
 
 
-def _one_by_one(model: Any, ask: Ask, rows: Any, miss: Guesses) -> Guesses:
+def _one_by_one(
+    model: Any, ask: Ask, rows: Any, miss: Guesses, seed: int = 0
+) -> Guesses:
     """Ask about each of some rows alone; each that raises is a `miss`."""
     some = [
-        _asked(model, ask, part(rows, place, place + 1)) or miss
+        _asked(model, ask, part(rows, place, place + 1), seed) or miss
         for place in range(length(rows))
     ]
     tables = [one.table for one in some if one.table is not None]
@@ -328,7 +341,7 @@ def _one_by_one(model: Any, ask: Ask, rows: Any, miss: Guesses) -> Guesses:
     return Guesses(predicted, np.concatenate(tables) if tables else None)
 
 
-def _asked(model: Any, ask: Ask, rows: Any) -> Guesses | None:
+def _asked(model: Any, ask: Ask, rows: Any, seed: int = 0) -> Guesses | None:
     """Ask a fresh copy of a classifier about rows; None if it raises.
 
     Its errors are not shown, nor what `muted` hides: both may quote a record, and are
@@ -336,14 +349,33 @@ def _asked(model: Any, ask: Ask, rows: Any) -> Guesses | None:
     else would end the run; a signal ends it.
     """
     found = None
-    with stops() as raised, suppress(BaseException), muted():
+    with stops() as raised, suppress(BaseException), muted(), _seeded(seed):
         found = ask(deepcopy(model), rows)
     if raised:
         raise raised[0]
     return found
 
 
-def _made_up(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    """Return public rows, the same for all records: in [-1, 1], or from 0 to 126 for integers."""
-    waves = np.cos(np.arange(np.prod(shape), dtype=np.float64) ** 2).reshape(shape)
-    return (waves if kind.kind == "f" else 63 * (1 + waves)).astype(kind)
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Start global generators of random numbers anew, and let them go on afterwards."""
+    generators: list[tuple[Any, Any, Any]] = [
+        (random.seed, random.getstate, random.setstate),
+        (np.random.seed, np.random.get_state, np.random.set_state),
+    ]
+    if torch := sys.modules.get("torch"):
+        start = torch.default_generator.manual_seed
+        generators.append((start, torch.get_rng_state, torch.set_rng_state))
+    before = [state() for _, state, _ in generators]
+    try:
+        for start, _, _ in generators:
+            start(seed)
+        yield
+    finally:
+        for (_, _, go_on), state in zip(generators, before, strict=True):
+            go_on(state)
+
+
+def _made_up(shape: tuple[int, ...]) -> Array:
+    """Return public rows in [-1, 1], the same for all records."""
+    return np.cos(np.arange(np.prod(shape), dtype=np.float64) ** 2).reshape(shape)

@@ -39,6 +39,7 @@ from dppl.prediction.one_record import (
     with_misses,
 )
 from dppl.prediction.predictor import Predictor
+from dppl.prediction.rebuilt import NUMBERS
 from dppl.training.classifier import PrivateClassifier
 from dppl.training.embedding import embed_windows
 from dppl.training.items import check_items, embed_items
@@ -116,7 +117,6 @@ def pending(model: Any, X: Any) -> PendingPredictions:
         return _of_embeddings(
             model.model_,
             len(X),
-            np.dtype(np.float32),
             partial(embed_items, encoder, X, "X"),
             mixes=not encoder.fingerprint.row_independent,
         )
@@ -124,8 +124,7 @@ def pending(model: Any, X: Any) -> PendingPredictions:
     if isinstance(model, EmbeddingClassifier):
         model._check_continues(X)
         source = as_rows(X)
-        kind = getattr(source, "dtype", np.dtype(np.float64))
-        return _of_embeddings(model, source.shape[0], kind, lambda: source, mixes=mixes)
+        return _of_embeddings(model, source.shape[0], lambda: source, mixes=mixes)
     return _of_others(model, classes, X, mixes=mixes)
 
 
@@ -149,8 +148,7 @@ def pending_of_source(
     if isinstance(model, Finetuned):
         one_record = of_network(lambda row: predictor.classify(row).probabilities)
     else:
-        kind = np.dtype(np.float32)
-        one_record = of_embeddings(model, kind, multilabel=several is not None)
+        one_record = of_embeddings(model, multilabel=several is not None)
 
     def guesses() -> Iterator[Guesses]:
         left = n
@@ -194,14 +192,13 @@ def class_list(model: Any) -> Array:
 def _of_embeddings(
     model: EmbeddingClassifier,
     n: int,
-    kind: np.dtype[Any],
     rows: Callable[[], Any],
     *,
     mixes: bool,
 ) -> PendingPredictions:
     """Predict by a classifier of embeddings."""
     several = label_sets(model)
-    one_record = of_embeddings(model, kind, multilabel=several is not None)
+    one_record = of_embeddings(model, multilabel=several is not None)
 
     def guesses() -> Iterator[Guesses]:
         return one_record.guesses(map(as_numpy, iter_blocks(rows(), _ROWS)))
@@ -229,16 +226,11 @@ def _of_others(
     if expected is not None and len(shape) == 2 and shape[1] != expected:
         raise InputError(f"X has {shape[1]} features, but the fit had {expected}.")
     rows = _sliceable(X)
-    # Whatever is no array of numbers has no public rows of its kind.
-    public = None
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub" and rows.ndim > 1:
-        public = rows.shape[1:]
-    kind = getattr(rows, "dtype", None)
+    has_rows = isinstance(rows, np.ndarray) and rows.ndim > 1
     one_record = of_others(
         model,
         classes,
-        public,
-        kind,
+        rows.shape[1:] if has_rows else None,
         probabilities=probabilities,
         multilabel=several is not None,
     )
@@ -262,17 +254,35 @@ def _of_others(
 def _sliceable(X: Any) -> Any:
     """Return records as something of which slices are records, too."""
     if is_tensor(X):
-        return as_numpy(X)
-    if hasattr(X, "tocsr"):  # other sparse matrices have no slices
+        X = as_numpy(X)
+    if isinstance(X, list | tuple):
+        X = list(X)
+        if not any(isinstance(one, np.ndarray) or is_tensor(one) for one in X):
+            return X
+    if hasattr(X, "iloc") or (isinstance(X, np.ndarray) and _says_little(X)):
+        return X
+    if hasattr(X, "tocsr") and X.ndim == 2:  # other sparse matrices have no slices
         return X.tocsr()
-    if isinstance(X, list | tuple) or hasattr(X, "iloc"):
-        return X
-    # What void and time differences without a unit mean follows from other records.
-    if isinstance(X, np.ndarray) and X.dtype.kind not in "Vm":
-        return X
-    got = X.dtype.type if isinstance(X, np.ndarray) else type(X)
+    kind = type(X).__name__
+    if isinstance(X, np.ndarray):
+        kind += f" of {X.dtype.type.__name__} of {X.ndim} dimensions"
     raise InputError(
-        "X must be an array of numbers, texts, times or objects, a frame of pandas, a "
-        f"sparse matrix or a list of records; got {got.__name__}. Write time differences "
-        "as numbers of one unit."
+        "X must be an array of rows of numbers, a one-dimensional array of texts, an "
+        "array of objects, a frame of pandas, a sparse matrix, or a list of texts, "
+        f"numbers, lists or dictionaries; got a {kind}. Make a frame, or "
+        "numpy.array(records, dtype=object)."
     )
+
+
+def _says_little(X: Array) -> bool:
+    """Return whether a value in an array does not follow from other records.
+
+    NumPy turns numbers, times and bytes into texts where one is a text, and time
+    differences into others of a finer unit.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        return False
+    kind = X.dtype.kind
+    if kind in NUMBERS:
+        return X.ndim > 1
+    return kind == "O" or (kind in "UT" and X.ndim == 1)

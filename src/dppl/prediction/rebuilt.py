@@ -1,12 +1,11 @@
 """Records rebuilt from their own values, for a classifier that is not dppl's.
 
 The type of an array or column, and of what stands in it, follows from all of its
-records: one long text widens an array, one missing number makes floats of integers, one
-text makes objects of numbers, and categories list what others hold. So a record is made
-again from its values alone. Every number becomes a float, and a cell or row of numbers
-an array of float64; anything else becomes Python objects. The names and number of
-columns and the shape of a row are taken as public, and so is that an array is of
-float16 or float32, which it stays.
+records: one missing number makes floats of integers, one text makes objects of numbers,
+and categories list what others hold. So a record is made again from its values alone.
+Every number becomes a float, and a cell or row of numbers an array of floats, of a
+precision that the classifier decides; anything else becomes Python objects. The names
+and number of columns and the shape of a row are taken as public.
 
 An object may refer to other records. Only plain values, which cannot, are handed over;
 a record with another one raises.
@@ -26,50 +25,45 @@ import numpy as np
 from dppl._utils.types import Array
 from dppl.errors import InputError
 
-_PLAIN = (type(None), complex, date, datetime, time, timedelta, UUID)
-_NUMBERS = "fiub"
+NUMBERS = "fiub"  # kinds of types
+_PLAIN = (type(None), complex, datetime, time, timedelta, UUID)
 
 
-def rebuilt(rows: Any) -> Any:
+def rebuilt(rows: Any, precision: Any = np.float64) -> Any:
     """Return records of an array, a frame, a column, a sparse matrix or a list as new ones of the same values.
 
     A frame counts its rows from 0, and a missing value is NaN in arrays and columns.
+    Numbers of an array get the given precision.
     """
     if hasattr(rows, "iloc"):
         return _frame(rows) if rows.ndim == 2 else _series(rows, rows.name)
-    if hasattr(rows, "tocsr"):
+    if hasattr(rows, "tocoo"):
         return _sparse(rows)
-    if isinstance(rows, list | tuple):
+    if isinstance(rows, list):
         return [_item(one) for one in rows]
-    return _array(rows)
+    if rows.dtype.kind in NUMBERS:
+        return _numbers(rows, precision)
+    new = _objects(rows)
+    return new.astype(precision) if _are_floats(new) else new
 
 
-def _array(rows: Any) -> Array:
-    masked = np.ma.getmaskarray(rows) if isinstance(rows, np.ma.MaskedArray) else None
-    rows = np.asarray(rows)
-    numbers = rows.dtype.kind in _NUMBERS
-    new = np.array(rows, _float(rows.dtype), order="C") if numbers else _objects(rows)
-    if masked is not None:
-        new[masked] = np.nan
-    if new.dtype == object and all(type(one) is float for one in new.flat):
-        return new.astype(np.float64)
+def _numbers(values: Any, precision: Any) -> Array:
+    """Return numbers with one zero and one NaN: reading and arithmetic choose signs of these."""
+    new = np.array(values, precision, order="C")
+    new[new == 0] = 0
+    new[np.isnan(new)] = np.nan
     return new
 
 
-def _float(kind: Any) -> Any:
-    """Return the type that numbers of another type become."""
-    kept = kind.kind == "f" and kind.itemsize < 8
-    return np.dtype(f"f{kind.itemsize}") if kept else np.dtype(np.float64)
-
-
 def _objects(rows: Array) -> Array:
-    if rows.dtype.kind == "M":
-        rows = rows.astype("M8[us]")
     new = np.empty(rows.size, object)
     for place, one in enumerate(rows.ravel().tolist()):
-        value = _plain(one)
-        new[place] = np.nan if value is None else value
+        new[place] = _cell(one)
     return new.reshape(rows.shape)
+
+
+def _are_floats(values: Array) -> bool:
+    return all(type(one) is float for one in values.flat)
 
 
 def _frame(rows: Any) -> Any:
@@ -84,33 +78,42 @@ def _frame(rows: Any) -> Any:
 def _series(column: Any, name: Any) -> Any:
     import pandas as pd
 
-    # A missing value stays an object: in a column of texts others would be objects, too.
     values = _objects(np.asarray(column, object))
-    numbers = all(type(one) is float and one == one for one in values)
+    # A missing value stays an object: in a column of texts others would be objects, too.
+    numbers = _are_floats(values) and not np.isnan(values.astype(np.float64)).any()
     return pd.Series(values, dtype=np.float64 if numbers else object, name=name)
 
 
 def _sparse(rows: Any) -> Any:
-    # The constructor chooses types of indices by what they are.
-    places = (np.array(part, np.int64) for part in (rows.indices, rows.indptr))
-    return type(rows)(
-        (np.array(rows.data, _float(rows.dtype)), *places), shape=rows.shape
-    )
+    """Return rows in the order of their columns and without zeros, which blocks of rows share."""
+    some = rows.tocoo()
+    values = _numbers(some.data, np.float64)
+    kept = values != 0
+    places = (some.row[kept], some.col[kept])
+    return type(rows)((values[kept], places), shape=rows.shape)
 
 
 def _item(one: Any) -> Any:
-    """Return a record of a list: a plain value, an array, or plain values in a list or dictionary."""
+    """Return a record of a list: a plain value, or plain values in a list or dictionary."""
     if isinstance(one, dict):
         # The order, and keys without a value, may be those of other records.
         plain = {str(_plain(key)): _plain(value) for key, value in one.items()}
         return {key: plain[key] for key in sorted(plain) if plain[key] is not None}
     if isinstance(one, list | tuple):
-        return [np.nan if (value := _plain(each)) is None else value for each in one]
-    return _array(one) if isinstance(one, np.ndarray) else _plain(one)
+        return [_cell(each) for each in one]
+    return _plain(one)
+
+
+def _cell(one: Any) -> Any:
+    value = _plain(one)
+    return np.nan if value is None else value
 
 
 def _plain(one: Any) -> Any:
-    """Return a value as Python has it: a number as a float, None for a missing one, times in UTC if in a zone."""
+    """Return a value as Python has it: a number as a float, None for a missing one, times in UTC if in a zone.
+
+    Texts are new objects: which cells share one may follow from other records.
+    """
     if isinstance(one, np.datetime64):
         one = one.astype("M8[us]")
     # A time difference without a unit of its own gets the unit of others.
@@ -119,19 +122,23 @@ def _plain(one: Any) -> Any:
     pandas: Any = sys.modules.get("pandas")
     if pandas is not None and (one is pandas.NA or one is pandas.NaT):
         return None
-    if isinstance(one, bool | int | float | Decimal | Fraction):
-        return None if one != one else float(one)
-    if isinstance(one, complex) and not one.imag:
-        return one.real
+    if isinstance(one, np.complexfloating):
+        one = complex(one)
+    if type(one) is complex and not one.imag:
+        one = one.real
+    if isinstance(one, bool | int | float | Decimal | Fraction | np.floating):
+        return None if one != one else float(one) + 0.0  # of zeros, the positive one
     # Arrays of texts or bytes drop NULs at the end.
     if isinstance(one, str):
-        return one.rstrip("\0")
+        return ("x" + str.rstrip(one, "\0"))[1:]
     if isinstance(one, bytes):
-        return one.rstrip(b"\0")
+        return (b"x" + bytes.rstrip(one, b"\0"))[1:]
     if hasattr(one, "to_pydatetime"):
         one = one.to_pydatetime(warn=False)
     if hasattr(one, "to_pytimedelta"):
         one = one.to_pytimedelta()
+    if type(one) is date:
+        one = datetime(one.year, one.month, one.day)
     if type(one) is datetime and one.tzinfo is not None:
         one = one.astimezone(UTC)
     if type(one) not in _PLAIN or (type(one) is time and one.tzinfo is not None):

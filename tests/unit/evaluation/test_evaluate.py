@@ -397,6 +397,28 @@ def test_probabilities_may_be_numbers_of_any_kind(kind):
     )
 
 
+def test_probabilities_are_compared_in_one_precision():
+    """Which one a table has follows from all of its records."""
+    single = np.array([[0.40000004, 0.6]], np.float32)  # 0.6 by itself, and not in 2⁻⁵³
+    query = outcomes.ReliabilityBins()
+    labels, classes = np.array(["b"]), np.array(["a", "b"])
+
+    def bins(guesses):
+        return Outcomes.of(labels, None, classes, guesses, confidences=True).total(
+            query
+        )
+
+    model = AlreadyPredicted(classes)
+    found = [
+        bins(evaluating.predictions_of(model, table).guesses()).tolist()
+        for table in (single, single.astype(np.float64))
+    ]
+    assert found[0] == found[1]
+    # The control: in single precision it is another bin.
+    raw = outcomes.Guesses(np.array([1]), single)
+    assert bins([raw]).tolist() != found[0]
+
+
 def test_two_classes_have_a_curve():
     rng = np.random.default_rng(0)
     truth = rng.random(4000) < 0.3

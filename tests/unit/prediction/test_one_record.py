@@ -6,14 +6,17 @@ mu that one record realises.
 
 import signal
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import deepcopy
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -203,7 +206,7 @@ def test_a_record_realises_no_more_than_is_claimed(make, X):
     assert realised(make(), X.copy()) <= BUDGET.mu**2
 
 
-def ask_as_it_is(model, ask, rows):
+def ask_as_it_is(model, ask, rows, seed=0):
     """Ask the classifier itself about the rows themselves."""
     try:
         return ask(model, rows)
@@ -211,7 +214,7 @@ def ask_as_it_is(model, ask, rows):
         return None
 
 
-def in_a_block(model, ask, rows, miss):
+def in_a_block(model, ask, rows, miss, seed=0):
     found = ask_as_it_is(model, ask, rows)
     n = len(rows)
     return found or one_record.Guesses(np.repeat(miss.predicted, n))
@@ -219,9 +222,9 @@ def in_a_block(model, ask, rows, miss):
 
 @pytest.mark.parametrize(("make", "X"), HOSTILE)
 def test_without_the_rules_it_realises_more(make, X, monkeypatch):
-    monkeypatch.setattr(one_record, "_assumed_of", lambda *_: SEEN)
+    monkeypatch.setattr(one_record, "_tried", lambda _, asks, *__: (asks[0], SEEN))
     monkeypatch.setattr(one_record, "_asked", ask_as_it_is)
-    monkeypatch.setattr(one_record, "rebuilt", lambda rows: rows)
+    monkeypatch.setattr(one_record, "rebuilt", lambda rows, _: rows)
     if make in (Rounds, Compares, ReadsIndex):
         monkeypatch.setattr(one_record, "_one_by_one", in_a_block)
     assert realised(make(), X.copy()) > 4 * BUDGET.mu**2
@@ -234,7 +237,13 @@ class ReadsType(Says):
         self.look = look
 
     def scores(self, X):
-        return np.array([bool(self.look(X))] * len(X))
+        return np.array([bool(self.look(X))])
+
+
+def columns(X):
+    """Return a frame of texts, and of the same texts again: as other objects if one is long."""
+    again = X if "long" not in X else [f"{one} "[:-1] for one in X]
+    return pd.DataFrame({"a": X, "b": again}, dtype=object)
 
 
 def everyone(X):
@@ -257,10 +266,10 @@ FORMS = {
         lambda X: len(X.cat.categories) == 2,
     ),
     "width of texts": (TEXTS, np.array, lambda X: X.dtype.itemsize == 16),
-    "width of bytes": (
-        [one.encode() for one in TEXTS],
-        np.array,
-        lambda X: X.dtype.itemsize == 4,
+    "texts that cells share": (
+        TEXTS,
+        columns,
+        lambda X: X.iloc[0, 0] is X.iloc[0, 1],
     ),
     "a missing number": (
         [None, *range(N - 1)],
@@ -282,10 +291,32 @@ FORMS = {
         lambda X: np.array(X, np.min_scalar_type(max(X)))[:, None],
         lambda X: X.dtype.itemsize == 8,
     ),
-    "the unit of times": (
-        [SECOND, *[MINUTE] * (N - 1)],
-        np.array,
-        lambda X: np.datetime_data(X.dtype)[0] == "s",
+    "a time among dates": (
+        [SECOND, *[SECOND.astype("M8[D]")] * (N - 1)],
+        lambda X: np.array(X).astype(object),
+        lambda X: isinstance(X[0], datetime),
+    ),
+    "the precision of numbers": (
+        [1e300, *range(1, N)],
+        lambda X: pd.to_numeric(pd.Series(X), downcast="float").to_numpy()[:, None],
+        lambda X: X.dtype == np.float64,
+    ),
+    "numbers that are longer than Python's": (
+        [None, *np.arange(1, N, dtype=np.longdouble)],
+        lambda X: np.array(X)[:, None],
+        lambda X: X.dtype == object,
+    ),
+    "zeros below zero": (
+        ["1.5", *["-0"] * (N - 1)],
+        lambda X: pd.read_csv(StringIO("\n".join(["a", *X]))),
+        lambda X: np.signbit(X.iloc[0, 0]),
+    ),
+    "zeros in a block of a sparse matrix": (
+        [[1.0, 1.0], *[[1.0, 0.0]] * (N - 1)],
+        lambda X: scipy.sparse.bsr_matrix(
+            np.array(X + [[0.0, 0.0]] * (N - len(X))), blocksize=(N, 1)
+        ).tocsr()[: len(X)],
+        lambda X: X.nnz == 2,
     ),
     "the unit of times in a frame": (
         [SECOND, *[MINUTE] * (N - 1)],
@@ -342,7 +373,7 @@ FORMS = {
     ),
     "NULs at the end": (
         [None, *[b"a\0"] * (N - 1)],
-        lambda X: np.array(X, object if None in X else None),
+        lambda X: list(np.array(X, object if None in X else None)),
         lambda X: len(X[0]) == 2,
     ),
     "truth values": (
@@ -367,7 +398,7 @@ def test_the_form_of_a_table_says_nothing_of_other_records(name):
 @pytest.mark.parametrize("name", FORMS)
 def test_copied_as_it_is_the_form_of_a_table_says_more(name, monkeypatch):
     records, form, look = FORMS[name]
-    monkeypatch.setattr(one_record, "rebuilt", deepcopy)
+    monkeypatch.setattr(one_record, "rebuilt", lambda rows, _: deepcopy(rows))
     assert realised(ReadsType(look), records, form) > 4 * BUDGET.mu**2
 
 
@@ -401,6 +432,13 @@ class Draws(Says):
         return np.random.random(len(X)) < 0.5  # noqa: NPY002
 
 
+class Whole(Says):
+    """Stays the same when it is copied."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 class Locked(Says):
     def __init__(self):
         self.lock = threading.Lock()
@@ -418,6 +456,7 @@ class Locked(Says):
         (Draws(), "random_state"),
         (DummyClassifier(strategy="uniform").fit(ROWS, LABELS), "random_state"),
         (Locked(), "copy.deepcopy"),
+        (Whole(), "copy.deepcopy"),
     ],
 )
 def test_what_shows_that_it_remembers_or_cannot_be_copied_is_refused_at_no_cost(
@@ -433,6 +472,63 @@ def test_what_shows_that_it_remembers_or_cannot_be_copied_is_refused_at_no_cost(
 def test_a_seeded_draw_is_one_of_each_record():
     model = DummyClassifier(strategy="uniform", random_state=0).fit(ROWS, LABELS)
     assert realised(model, ROWS) <= BUDGET.mu**2
+
+
+@pytest.mark.parametrize("name", ["random", "numpy.random", "torch"])
+def test_draws_that_the_caller_seeded_are_those_of_each_record(name, monkeypatch):
+    module = pytest.importorskip(name)
+    seed, draw = module.seed, getattr(module, "random", None)
+    if name == "torch":
+        seed, draw = module.manual_seed, lambda: module.rand(1).item()
+
+    def seeded(X):
+        seed(1)
+        return pd.DataFrame(X)
+
+    model = ReadsType(lambda _: draw() < 0.5)
+    assert realised(model, ROWS, seeded) <= BUDGET.mu**2
+    seed(1)
+    list(pending(model, pd.DataFrame(ROWS)).guesses())
+    drawn = draw()
+    seed(1)
+    assert drawn == draw()  # they go on as if nothing had been drawn
+    monkeypatch.setattr(one_record, "_seeded", lambda _: nullcontext())
+    assert realised(model, ROWS, seeded) > 4 * BUDGET.mu**2
+
+
+class Single(Says):
+    """Takes numbers of single precision only, as networks do."""
+
+    def scores(self, X):
+        if X.dtype != np.float32:
+            raise TypeError("expected Float but found Double")
+        return X[:, 0] > 0
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, int, object])
+def test_a_classifier_gets_the_precision_that_it_takes(kind):
+    rows = (100 * ROWS).astype(kind)
+    (some,) = pending(Single(), rows).guesses()
+    assert some.predicted.tolist() == (rows[:, 0] > 0).astype(int).tolist()
+
+
+class WritesAgain(Says):
+    """Gives all of its probabilities in the same place."""
+
+    held = np.zeros((1, 2))
+
+    def scores(self, X):
+        return X[:, 0] > 0
+
+    def predict_proba(self, X):
+        second = 0.2 + 0.6 * self.scores(X)
+        self.__class__.held[:] = np.column_stack([1 - second, second])
+        return self.held
+
+
+def test_probabilities_are_copied():
+    (some,) = pending(WritesAgain(), ROWS).guesses()
+    assert (some.table[:, 1] > 0.5).tolist() == (ROWS[:, 0] > 0).tolist()
 
 
 def test_what_is_not_known_is_assumed_in_words():
@@ -538,6 +634,6 @@ def test_rows_of_a_frame_are_taken_by_their_place():
 
 def test_what_has_no_slices_is_refused_before_it_is_paid_for(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "wards", BUDGET)
-    with pytest.raises(InputError, match="got dict"):
+    with pytest.raises(InputError, match="got a dict"):
         dppl.evaluate(RemembersMean(), {0: [1.0]}, ["a"], BUDGET, ledger=ledger)
     assert ledger.releases() == []
