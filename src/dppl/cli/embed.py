@@ -119,7 +119,9 @@ class Embed(X, Y, Persons, BeforeCharge):
                 f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}."
             )
         else:
-            persons = "" if self.groups is None else f" --groups {io.PERSON}"
+            persons = ""
+            if self.groups is not None:
+                persons = f" --groups {io.PERSON}"
             echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
         tell_owner("the table", printable(done.report))
 

@@ -86,9 +86,10 @@ def save(
         torch,
     )  # here, so that help texts name the formats at once
 
-    content = (
-        onnx.to_bytes(model, encoder=encoder) if to == "onnx" else torch.to_bytes(model)
-    )
+    if to == "onnx":
+        content = onnx.to_bytes(model, encoder=encoder)
+    else:
+        content = torch.to_bytes(model)
     write_atomically(path, content, overwrite=overwrite)
 
 

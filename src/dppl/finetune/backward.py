@@ -201,9 +201,11 @@ def _of_convolution(
                 + starts
             )
             taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)
-            left, right = (
-                (slope, taken) if picked is None else (taken, slope)
-            )  # the longer one first is faster
+            # The longer one first is faster.
+            if picked is None:
+                left, right = slope, taken
+            else:
+                left, right = taken, slope
             found["weight"] = _taken(
                 torch.bmm(left, right.transpose(1, 2)).flatten(1), picked
             )
@@ -216,7 +218,9 @@ def _of_convolution(
 
 def _taken(gradient: Any, places: Any) -> Any:
     """Take trained positions along the last axis."""
-    return gradient if places is None else gradient.index_select(-1, places)
+    if places is None:
+        return gradient
+    return gradient.index_select(-1, places)
 
 
 def freeze_normalisation(torch: Any, module: Any) -> None:

@@ -189,7 +189,9 @@ class Measure:
             name: one.measurement.times - max(0, (used or {}).get(name, 0))
             for name, one in paid.items()
         }
-        widening = records.widening if isinstance(records, NoisyRecords) else 1.0
+        widening = 1.0
+        if isinstance(records, NoisyRecords):
+            widening = records.widening
         self._paid = paid
         self._counter = _Counter(records, randomness(random_state), left, widening)
         self._always: dict[str, Any] = {}

@@ -60,7 +60,9 @@ def ids_of_fit(
                 f"is for fits with ids of persons (groups); got {max_classes}.",
                 parameter=name,
             )
-    return None if groups is None else checked_ids(groups, rows)
+    if groups is None:
+        return None
+    return checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
@@ -140,7 +142,10 @@ def _check_type(column: Any) -> object:
         fits = id_kind(kind)
     elif kind is not None:
         kind = getattr(getattr(kind, "categories", None), "dtype", kind)
-        fits = holds_ids(kind) if isinstance(kind, np.dtype) else _frames_ids(kind)
+        if isinstance(kind, np.dtype):
+            fits = holds_ids(kind)
+        else:
+            fits = _frames_ids(kind)
     if not fits:
         name = type_of_ids(kind)
         raise InputError(f"must be {ID_KINDS}; got {name}; {CAST}.", parameter="groups")
@@ -165,7 +170,9 @@ def id_kind(kind: Any) -> str | None:
         return "bytes"
     if pa.types.is_date(kind):
         return "dates"
-    return "UUIDs" if name == "extension<arrow.uuid>" else None
+    if name == "extension<arrow.uuid>":
+        return "UUIDs"
+    return None
 
 
 def holds_ids(dtype: np.dtype[Any]) -> bool:
@@ -199,7 +206,9 @@ def id_text(one: Any) -> str | None:
     if isinstance(one, bytes):
         one = one.decode("utf-8", "surrogateescape")
     if isinstance(one, str):
-        return (one.rstrip("\0") or "\0") if one.strip() else None
+        if one.strip():
+            return one.rstrip("\0") or "\0"
+        return None
     if isinstance(one, int) and not isinstance(one, bool):
         return str(one)
     if _is_missing(one):
@@ -301,7 +310,9 @@ def id_bytes(one: Any) -> bytes | None:
     """Return `id_text` as bytes."""
     with suppress(Exception):  # raised below, without one that could quote an id
         text = id_text(one)
-        return None if text is None else b"t" + text.encode("utf-8", "surrogatepass")
+        if text is None:
+            return None
+        return b"t" + text.encode("utf-8", "surrogatepass")
     raise InputError(_NO_IDS)
 
 

@@ -65,11 +65,9 @@ class ScikitEstimator:
         from sklearn import get_config
         from sklearn.utils import estimator_html_repr
 
-        return (
-            str(estimator_html_repr(self))
-            if get_config()["display"] == "diagram"
-            else None
-        )
+        if get_config()["display"] == "diagram":
+            return str(estimator_html_repr(self))
+        return None
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator, ClassifierMixin

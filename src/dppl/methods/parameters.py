@@ -74,7 +74,10 @@ def check_values(estimator: Any) -> None:
     """Hold each parameter to its annotation: to the rule of its numbers, and to its literal texts."""
     for name, hint in _hints(estimator.__class__).items():
         value = getattr(estimator, name)
-        kinds = (hint,) if get_origin(hint) in (Annotated, Literal) else get_args(hint)
+        if get_origin(hint) in (Annotated, Literal):
+            kinds = (hint,)
+        else:
+            kinds = get_args(hint)
         rules = [
             kind.__metadata__[0] for kind in kinds if get_origin(kind) is Annotated
         ]

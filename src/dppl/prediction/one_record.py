@@ -71,7 +71,10 @@ def of_embeddings(
     def ask(scored: Any, block: Any) -> Guesses:
         unit = features(np.array(block, order="C"))  # a view leads to other rows
         usable = unit.any(axis=1)
-        logits = scored.scores(unit) if linear else scored._class_scores(unit)
+        if linear:
+            logits = scored.scores(unit)
+        else:
+            logits = scored._class_scores(unit)
         if multilabel:
             return Guesses(np.where(usable, 0, -1), logits)
         # Row by row: `exp` may round a number differently at another place.
@@ -185,13 +188,17 @@ def with_misses(some: Iterable[Guesses], usable: Flags, n_classes: int) -> Guess
 
 def _miss(n_classes: int | None) -> Guesses:
     """Return what is said of a record that could not be scored."""
-    table = None if n_classes is None else np.zeros((1, n_classes))
+    table = None
+    if n_classes is not None:
+        table = np.zeros((1, n_classes))
     return Guesses(np.array([-1]), table)
 
 
 def length(rows: Any) -> int:
     """Return the number of rows, also of a sparse matrix."""
-    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+    if hasattr(rows, "shape"):
+        return int(rows.shape[0])
+    return len(rows)
 
 
 def part(rows: Any, start: int, stop: int) -> Any:
@@ -261,13 +268,9 @@ class Linear:
         )
         expected = model._class_scores(features)
         within = _AGREEMENT * longest
-        return (
-            linear
-            if np.allclose(
-                linear.scores(features), expected, rtol=_AGREEMENT, atol=within
-            )
-            else None
-        )
+        if np.allclose(linear.scores(features), expected, rtol=_AGREEMENT, atol=within):
+            return linear
+        return None
 
     def scores(self, features: Float32) -> Float:
         """Return scores of unit rows, shape (n, n_classes)."""
@@ -295,7 +298,9 @@ def _assumed_of(
         ) from None
     if shape is None:
         return FRESH
-    odd = (0, np.nan, np.inf, np.finfo(kind).max) if kind.kind == "f" else (0,)
+    odd: list[float] = [0]
+    if kind.kind == "f":
+        odd += [np.nan, np.inf, np.finfo(kind).max]
     public = np.concatenate(
         [
             _made_up((_PUBLIC_ROWS, *shape), kind),

@@ -270,7 +270,10 @@ def _sliceable(X: Any) -> Any:
     # What void and time differences without a unit mean follows from other records.
     if isinstance(X, np.ndarray) and X.dtype.kind not in "Vm":
         return X
-    got = X.dtype.type if isinstance(X, np.ndarray) else type(X)
+    if isinstance(X, np.ndarray):
+        got = X.dtype.type
+    else:
+        got = type(X)
     raise InputError(
         "X must be an array of numbers, texts, times or objects, a frame of pandas, a "
         f"sparse matrix or a list of records; got {got.__name__}. Write time differences "

@@ -36,7 +36,9 @@ def rebuilt(rows: Any) -> Any:
     A frame counts its rows from 0, and a missing value is NaN in arrays and columns.
     """
     if hasattr(rows, "iloc"):
-        return _frame(rows) if rows.ndim == 2 else _series(rows, rows.name)
+        if rows.ndim == 2:
+            return _frame(rows)
+        return _series(rows, rows.name)
     if hasattr(rows, "tocsr"):
         return _sparse(rows)
     if isinstance(rows, list | tuple):
@@ -45,10 +47,15 @@ def rebuilt(rows: Any) -> Any:
 
 
 def _array(rows: Any) -> Array:
-    masked = np.ma.getmaskarray(rows) if isinstance(rows, np.ma.MaskedArray) else None
+    masked = None
+    if isinstance(rows, np.ma.MaskedArray):
+        masked = np.ma.getmaskarray(rows)
     rows = np.asarray(rows)
     numbers = rows.dtype.kind in _NUMBERS
-    new = np.array(rows, _float(rows.dtype), order="C") if numbers else _objects(rows)
+    if numbers:
+        new = np.array(rows, _float(rows.dtype), order="C")
+    else:
+        new = _objects(rows)
     if masked is not None:
         new[masked] = np.nan
     if new.dtype == object and all(type(one) is float for one in new.flat):
@@ -59,7 +66,9 @@ def _array(rows: Any) -> Array:
 def _float(kind: Any) -> Any:
     """Return the type that numbers of another type become."""
     kept = kind.kind == "f" and kind.itemsize < 8
-    return np.dtype(f"f{kind.itemsize}") if kept else np.dtype(np.float64)
+    if kept:
+        return np.dtype(f"f{kind.itemsize}")
+    return np.dtype(np.float64)
 
 
 def _objects(rows: Array) -> Array:
@@ -106,7 +115,9 @@ def _item(one: Any) -> Any:
         return {key: plain[key] for key in sorted(plain) if plain[key] is not None}
     if isinstance(one, list | tuple):
         return [np.nan if (value := _plain(each)) is None else value for each in one]
-    return _array(one) if isinstance(one, np.ndarray) else _plain(one)
+    if isinstance(one, np.ndarray):
+        return _array(one)
+    return _plain(one)
 
 
 def _plain(one: Any) -> Any:

@@ -61,7 +61,9 @@ class Report:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        version = content.get("format") if isinstance(content, dict) else None
+        version = None
+        if isinstance(content, dict):
+            version = content.get("format")
         if version != FORMAT:
             raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
         self._content = deepcopy(content)
@@ -179,11 +181,9 @@ def make_report(
     # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by, "purpose": purpose}
     if results is not None:
-        evaluation = (
-            read_evaluation(Path(results))
-            if isinstance(results, str | os.PathLike)
-            else results
-        )
+        evaluation = results
+        if isinstance(evaluation, str | os.PathLike):
+            evaluation = read_evaluation(Path(evaluation))
         if not isinstance(evaluation, Mapping) or is_private(evaluation):
             known["private_evaluation"] = of_model(evaluation, description, digest)
         else:

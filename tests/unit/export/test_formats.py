@@ -14,6 +14,7 @@ import dppl
 from dppl.continual import ContinualEnsemble
 from dppl.errors import MissingExtra, ParameterError
 from dppl.export import TARGETS, onnx, save, scorer, to_hub, to_onnx, to_torch, torch
+from inside import scores_of
 from laws.recipes import ONE_LABEL, each
 from unit.export.readers import ROUNDING, by_onnx, by_torch
 
@@ -26,7 +27,7 @@ def agree(reader, model, rows, *, rounding=ROUNDING):
         for head in scorer.scorer_of(model).heads
     )
     atol = rounding * weights
-    scores = model._scores(rows)
+    scores = scores_of(model, rows)
     np.testing.assert_allclose(found.scores, scores, rtol=rounding, atol=2 * atol)
     np.testing.assert_allclose(
         found.probabilities, model.predict_proba(rows), atol=10 * rounding

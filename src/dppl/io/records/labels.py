@@ -48,11 +48,10 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
             f"{promise}; there is no permission to read it; {hint}"
         ) from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
-        what = (
-            "bytes that are not UTF-8"
-            if isinstance(error, UnicodeDecodeError)
-            else type(error).__name__
-        )
+        if isinstance(error, UnicodeDecodeError):
+            what = "bytes that are not UTF-8"
+        else:
+            what = type(error).__name__
         raise InputError(f"{promise}; got {what}; {hint}") from None
 
 
@@ -118,7 +117,10 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
             f"{source} must name at least one class; it is empty; write one class on each line"
         )
     if len(names) == 1 and ("," in names[0] or not several):
-        got = "one line with commas" if "," in names[0] else "a single class"
+        if "," in names[0]:
+            got = "one line with commas"
+        else:
+            got = "a single class"
         raise InputError(
             f"{source} must name two classes or more, each on its own line; got {got}; write one class on each line"
         )
@@ -170,7 +172,9 @@ def stored_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
 def labels_of_file(stored: Array, name: str) -> Array:
     """Return labels of a file, texts as objects: one names an integer class that it writes (`kernel.reading`)."""
     labels = np.array(stored_labels(stored, name=name))
-    return labels.astype(object) if labels.dtype.kind == "U" else labels
+    if labels.dtype.kind == "U":
+        return labels.astype(object)
+    return labels
 
 
 def read_label_file(path: AnyPath) -> Array:

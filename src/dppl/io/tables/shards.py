@@ -100,23 +100,22 @@ class Window:
     def to_bytes(self, schema: pa.Schema) -> bytes:
         """Return the Parquet file of these rows, which is the same bytes for the same rows."""
         kind = schema.field("x").type
-        rows = (
-            np.stack(self.rows)
-            if self.rows
-            else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
-        )
+        if self.rows:
+            rows = np.stack(self.rows)
+        else:
+            rows = np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
         values = {
             "id": self.ids,
             "reference": self.references,
             "y": self.labels,
             PERSON: self.persons,
         }
-        columns = [
-            rows_column(rows, kind)
-            if column.name == "x"
-            else pa.array(values[column.name], column.type)
-            for column in schema
-        ]
+        columns = []
+        for column in schema:
+            if column.name == "x":
+                columns.append(rows_column(rows, kind))
+            else:
+                columns.append(pa.array(values[column.name], column.type))
         buffer = io.BytesIO()
         pq.write_table(
             pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema)

@@ -133,8 +133,11 @@ class Persons:
         ends = self.ends[pieces] - first
         lengths = np.diff(ends, prepend=0)
         weights = WEIGHT_STEPS // sizes
-        steps = steps.astype(np.int32, order="C", copy=False) if kernels else steps
-        for chosen, squares in _squares(steps, rows, ends, lengths, sizes, kernels):
+        if kernels:
+            steps = steps.astype(np.int32, order="C", copy=False)
+        for chosen, squares in squares_of_persons(
+            steps, rows, ends, lengths, sizes, kernels
+        ):
             joint = squares[0]
             own = squares[1]
             room = (
@@ -150,10 +153,12 @@ class Persons:
             )
         # Products below 2⁵³ are exact, and the division is by a power of two.
         shares = np.repeat(weights / WEIGHT_STEPS, lengths)
-        return kernels.shortened(steps, shares) if kernels else np.trunc(steps * shares)
+        if kernels:
+            return kernels.shortened(steps, shares)
+        return np.trunc(steps * shares)
 
 
-def _squares(
+def squares_of_persons(
     steps: Any,
     rows: Int8,
     ends: Int64,

@@ -158,7 +158,10 @@ class Places:
         windows of parts reach at least as far down. `ordinal` counts all candidates of
         these bins, in the order of positions.
         """
-        fewer = self._n if lowest == NONE else self._better(lowest - 1)
+        if lowest == NONE:
+            fewer = self._n
+        else:
+            fewer = self._better(lowest - 1)
         ends = np.cumsum(fewer - self._better(highest))
         part = int(np.searchsorted(ends, ordinal, side="right"))
         return part, ordinal - (int(ends[part - 1]) if part else 0)
@@ -176,7 +179,10 @@ def _best(bins: Int64, size: int) -> Int64:
     n = bins.shape[1]
     if size == 1 and n:
         return np.asarray(bins.max(axis=1, keepdims=True))
-    largest = np.partition(bins, n - size, axis=1)[:, n - size :] if n > size else bins
+    if n > size:
+        largest = np.partition(bins, n - size, axis=1)[:, n - size :]
+    else:
+        largest = bins
     best = np.full((len(bins), size), NONE)
     best[:, : largest.shape[1]] = np.sort(largest, axis=1)[:, ::-1]
     return best
@@ -322,11 +328,10 @@ class ExponentialMechanism:
         one: twice epsilon in pure DP, and in zCDP the square of twice the range over
         eight (the same class is the worse case).
         """
-        mechanism = (
-            Term(Mechanism.EXPONENTIAL)
-            if self.size == 1
-            else Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size)
-        )
+        if self.size == 1:
+            mechanism = Term(Mechanism.EXPONENTIAL)
+        else:
+            mechanism = Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size)
         parameters = {
             "epsilon_per_selection": self.epsilon,
             "n_selections": 1.0 if self.adjacency == "add-remove" else 2.0,
@@ -467,11 +472,10 @@ class _Envelope:
             math.comb(stratum.count, n) * math.comb(before, size - n)
             for n in range(1, size + 1)
         ]
-        n_worst = 1 + (
-            bisect_right(list(accumulate(ways)), source.below(self.sets[place]))
-            if size > 1
-            else 0
-        )
+        n_worst = 1
+        if size > 1:
+            drawn = source.below(self.sets[place])
+            n_worst += bisect_right(list(accumulate(ways)), drawn)
         picks = []
         for lowest, highest, count, n_chosen in (
             (stratum.lowest, stratum.highest, stratum.count, n_worst),

@@ -92,15 +92,16 @@ class Cost:
     def exact_rho(self) -> Fraction:
         """ZCDP cost, or mu²/2 where that is smaller: both were rounded up, but a budget is shared in squares of mu."""
         rho = Fraction(self.rho)
-        return rho if self.mu is None else min(rho, Fraction(self.mu) ** 2 / 2)
+        if self.mu is None:
+            return rho
+        return min(rho, Fraction(self.mu) ** 2 / 2)
 
     def renyi(self, order: float) -> float:
         """Bound the Rényi divergence of this order between neighbours, up to float rounding."""
-        one = (
-            self.rho * order
-            if self.mean_runs is None
-            else renyi_of_best(self.rho, self.mean_runs, order)
-        )
+        if self.mean_runs is None:
+            one = self.rho * order
+        else:
+            one = renyi_of_best(self.rho, self.mean_runs, order)
         return self.count * one
 
 
@@ -126,7 +127,9 @@ def total_mu(costs: Iterable[Cost]) -> float:
                 "a release without a cost in Gaussian DP is among these, so they have no total in it."
             )
         squared_mu += cost.count * Fraction(cost.mu) ** 2
-    return cost_of_gaussian(squared_mu)["mu"] if squared_mu else 0.0
+    if squared_mu:
+        return cost_of_gaussian(squared_mu)["mu"]
+    return 0.0
 
 
 def total_rho(costs: Iterable[Cost]) -> float:
@@ -189,11 +192,10 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
 
 def _check_costs(costs: Sequence[Cost]) -> None:
-    wrong = (
-        [one for one in costs if not isinstance(one, Cost)]
-        if isinstance(costs, Sequence)
-        else [costs]
-    )
+    if isinstance(costs, Sequence):
+        wrong = [one for one in costs if not isinstance(one, Cost)]
+    else:
+        wrong = [costs]
     if wrong:
         kind = type(wrong[0]).__name__
         raise ParameterError(
@@ -222,11 +224,9 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
         return ApproxDP(compose(costs, budget.delta).epsilon, budget.delta)
     if isinstance(budget, PureDP):
         return PureDP(total_epsilon(costs))
-    return (
-        GaussianDP(total_mu(costs))
-        if isinstance(budget, GaussianDP)
-        else ZCDP(total_rho(costs))
-    )
+    if isinstance(budget, GaussianDP):
+        return GaussianDP(total_mu(costs))
+    return ZCDP(total_rho(costs))
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:

@@ -97,7 +97,9 @@ class Term(Generic[AnyCode]):
 
 def own_words(kind: Any, given: Any) -> Any:
     """Return a term; text is what the author of an own method states, in words."""
-    return given if isinstance(given, Term) else Term(kind.STATED, text=str(given))
+    if isinstance(given, Term):
+        return given
+    return Term(kind.STATED, text=str(given))
 
 
 class Statistic(Code):
@@ -151,6 +153,12 @@ class Statistic(Code):
     SIGNED_HITS = "signed_hits"
     DISAGREEMENTS = "disagreements"
     MOST_HITS = "most_hits", {"n_models": int, "steps": int}
+    CORE_MEANS = "core_means", {"n_classes": int, "dim": int}
+    TEACHER_VOTES = (
+        "teacher_votes",
+        {"n_teachers": int, "n_rows": int, "n_classes": int},
+    )
+    NEIGHBOUR_VOTES = "neighbour_votes", {"n_neighbours": int, "n_classes": int}
 
 
 class Mechanism(Code):
@@ -201,7 +209,9 @@ class Unit(Code):
     @property
     def of_account(self) -> Unit:
         """The unit of the account that pays: a ledger knows records and persons."""
-        return Unit.PERSON if self is Unit.PERSON else Unit.RECORD
+        if self is Unit.PERSON:
+            return Unit.PERSON
+        return Unit.RECORD
 
 
 class Neighbours(Code):

@@ -75,7 +75,9 @@ def gaussian_best_guess(mu: float) -> float:
 
 def gaussian_power(mu: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up."""
-    return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level)))) if mu else level
+    if mu:
+        return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level))))
+    return level
 
 
 def selection_mu(epsilon: float) -> float:
@@ -129,11 +131,9 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
     Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath
     (2015), arXiv:1311.0776, Theorem 2.1.
     """
-    few = (
-        _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta))
-        if epsilon < 700
-        else 1.0
-    )
+    few = 1.0
+    if epsilon < 700:
+        few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta))
     many = _share(
         lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level))
     )

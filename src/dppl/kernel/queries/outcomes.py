@@ -330,7 +330,10 @@ class Totals(OutcomeQuery):
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (3,)."""
-        among = held.right if held.among is None else held.among | held.right
+        if held.among is None:
+            among = held.right
+        else:
+            among = held.among | held.right
         return counted(np.where(held.right, 0, np.where(among, 1, 2)), held.weights, 3)
 
 

@@ -42,11 +42,9 @@ class RightAnswers(Query):
     @property
     def statistic(self) -> Term[Statistic]:
         """What is counted."""
-        return Term(
-            Statistic.RIGHT_ANSWERS_OF_CLASSES
-            if self.by_class
-            else Statistic.RIGHT_ANSWERS
-        )
+        if self.by_class:
+            return Term(Statistic.RIGHT_ANSWERS_OF_CLASSES)
+        return Term(Statistic.RIGHT_ANSWERS)
 
     @property
     def squared_norm(self) -> Fraction:

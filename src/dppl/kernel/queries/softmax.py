@@ -52,9 +52,8 @@ class SoftmaxQuery(RowQuery):
                 "a query may be asked about another centre, and not for another map or width"
             )
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
-        offsets = (
-            None if offsets is None else shaped("offsets", offsets, self.n_classes)
-        )
+        if offsets is not None:
+            offsets = shaped("offsets", offsets, self.n_classes)
         return {"lattice": lattice, "weights": weights, "offsets": offsets}
 
 
@@ -98,7 +97,9 @@ class SoftmaxGradients(SoftmaxQuery):
     def statistic(self) -> Term[Statistic]:
         """With its shape, and whether there is a constant."""
         one = super().statistic
-        return Term(Statistic.WITH_CONSTANT, of=one) if self.bias else one
+        if self.bias:
+            return Term(Statistic.WITH_CONSTANT, of=one)
+        return one
 
     @property
     def squared_norm(self) -> Fraction:
@@ -192,7 +193,10 @@ class Hits(SoftmaxQuery):
     ) -> Int64:
         """Return it, shape (1,)."""
         right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
-        number = right.sum() if persons is None else persons.right(right)
+        if persons is None:
+            number = right.sum()
+        else:
+            number = persons.right(right)
         return np.array([number], np.int64)
 
 

@@ -99,11 +99,10 @@ def _encoders(rows: Frame) -> Iterator[Picture]:
     for dataset, group in by(rows, "dataset"):
         if group["encoder"].nunique() > 1:
             for ratio, one in ratios(group).items():
-                number = (
-                    "natural"
-                    if not one["ratio"].iloc[0]
-                    else f"{one['ratio'].iloc[0]:g}"
-                )
+                if not one["ratio"].iloc[0]:
+                    number = "natural"
+                else:
+                    number = f"{one['ratio'].iloc[0]:g}"
                 several = [
                     (encoder, lines(default_settings(two)))
                     for encoder, two in by(one, "encoder")
@@ -125,7 +124,10 @@ def _examples(task: Any, rows: Frame) -> Iterator[Picture]:
         if group["used"].all():
             chosen |= (rows["source"] == "") & rows["method"].isin(set(group["method"]))
         several = panels(main_pool(rows[chosen]))
-        what = f"{source} examples a class" if source.isdecimal() else source
+        if source.isdecimal():
+            what = f"{source} examples a class"
+        else:
+            what = source
         yield over_budgets(
             f"examples-{slug(*task, source)}",
             f"Starts from {what}: {', '.join(task)}.",

@@ -81,7 +81,10 @@ class Cell:
         if self.budget is None:
             return None
         # Comparisons show what little privacy buys, on public data.
-        how = {"allow_weak": True} if "epsilon" in self.budget else {}
+        if "epsilon" in self.budget:
+            how = {"allow_weak": True}
+        else:
+            how = {}
         return budget_from_dict(self.budget, **how)
 
 
@@ -144,7 +147,8 @@ def load_experiment(
 
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
-        content = content if figure is None else figure.content(content)
+        if figure is not None:
+            content = figure.content(content)
         datasets, cells = grid(content, data, check=check)
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
@@ -154,7 +158,10 @@ def load_experiment(
         ) from None
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
-    name = config.replace(":", "-") if figure or config in names else path.stem
+    if figure or config in names:
+        name = config.replace(":", "-")
+    else:
+        name = path.stem
     return Experiment(
         name, config, None if data is None else str(data), datasets, cells
     )

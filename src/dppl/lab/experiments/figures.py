@@ -97,7 +97,9 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 def deviations(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of the seeds, and a standard deviation on either side, as in tables."""
     mean = float(np.mean(values))
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    spread = 0.0
+    if len(values) > 1:
+        spread = float(np.std(values, ddof=1))
     return mean - spread, mean, mean + spread
 
 
@@ -261,7 +263,10 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
                     "markersize": 5,
                     "zorder": 3,
                 }
-        hollow = {"linestyle": _DASHED, "markerfacecolor": "white"} if one.tuned else {}
+        if one.tuned:
+            hollow = {"linestyle": _DASHED, "markerfacecolor": "white"}
+        else:
+            hollow = {}
         styles[one.label] = looks[untuned] | hollow
     return styles
 

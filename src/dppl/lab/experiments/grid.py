@@ -42,7 +42,9 @@ _Key = tuple[str, str]  # name and encoder of a data set
 
 
 def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) and value else [value]
+    if isinstance(value, list) and value:
+        return value
+    return [value]
 
 
 def _short(key: str, kind: Any = str) -> BeforeValidator:
@@ -211,7 +213,10 @@ class _Budget(_Strict):
         ((kind, values),) = self.model_dump(
             exclude_none=True, exclude={"delta"}
         ).items()
-        delta = {} if self.delta is None else {"delta": self.delta}
+        if self.delta is None:
+            delta = {}
+        else:
+            delta = {"delta": self.delta}
         for value in values:
             if kind in ("mu", "e") and self.delta is not None:
                 yield GaussianDP(value).to_approx(self.delta).to_dict()
@@ -320,11 +325,9 @@ class _Stream(_Strict):
                     Stream(recipe.kind, recipe.n_tasks, None, told, self.recipe),
                 )
             return
-        elsewhere = (
-            (0.1 if self.elsewhere is None else self.elsewhere)
-            if self.kind == "blurry"
-            else None
-        )
+        elsewhere = self.elsewhere
+        if elsewhere is None and self.kind == "blurry":
+            elsewhere = 0.1
         for n_tasks, told in itertools.product(self.tasks or [len(self.of)], self.told):
             yield self.of, Stream(str(self.kind), n_tasks, elsewhere, told)
 
@@ -444,7 +447,9 @@ def _first_of(error: ValidationError) -> str:
         .replace("Input should be", "must be")
         .removesuffix(".")
     )
-    value = "" if first["type"] == "value_error" else f"; got {first['input']!r}"
+    value = ""
+    if first["type"] != "value_error":
+        value = f"; got {first['input']!r}"
     return f"{where}{' ' if rule.startswith('must') else ': '}{rule}{value}."
 
 
@@ -494,9 +499,15 @@ def _choices(config: _Config) -> Iterator[_Choice]:
     for place, entry in enumerate(config.methods):
         where = f"methods[{place}]"
         entry.check(where, bool(config.streams))
-        several = config.budgets if entry.budgets is None else entry.budgets
+        if entry.budgets is None:
+            several = config.budgets
+        else:
+            several = entry.budgets
         budgets = [budget for one in several for budget in one.each()]
-        seeds = config.seeds if entry.seeds is None else entry.seeds
+        if entry.seeds is None:
+            seeds = config.seeds
+        else:
+            seeds = entry.seeds
         axes = entry.__pydantic_extra__
         for *values, start, in_all in itertools.product(
             *axes.values(), entry.examples, entry.in_all
@@ -540,22 +551,21 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             )
     # References without privacy have no budget, and methods without public rows no
     # pool.
-    budgets: list[dict[str, float] | None] = (
-        [*choice.budgets] if method.private else [None]
-    )
-    pools = (
-        [*data.pools]
-        if data.pools and method.uses_public(choice.parameters)
-        else [None]
-    )
+    budgets: list[dict[str, float] | None] = [None]
+    if method.private:
+        budgets = [*choice.budgets]
+    pools: list[Pool | None] = [None]
+    if data.pools and method.uses_public(choice.parameters):
+        pools = [*data.pools]
     for budget, pool, trials in itertools.product(
         budgets, pools, dict.fromkeys((0, choice.trials))
     ):
         # Where nothing is searched, defaults that differ from the class's own are part
         # of the key.
-        parameters = (
-            choice.parameters if trials else {**method.defaults, **choice.parameters}
-        )
+        if trials:
+            parameters = choice.parameters
+        else:
+            parameters = {**method.defaults, **choice.parameters}
         yield Cell(
             choice.name,
             parameters,
