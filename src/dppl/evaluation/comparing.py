@@ -199,11 +199,11 @@ def compare(
         partition,
         random_state,
     )
-    # Of records that both are right or wrong about, only the number counts: it divides.
-    ((signed,), v_signed), ((differ, same), v) = (
-        asked.in_records("signed"),
-        asked.in_records("disagreements"),
-    )
+    # Records about which both are right, or both wrong, cancel in the difference: only
+    # their number enters, in the denominator.
+    (signed,), v_signed = asked.in_records("signed")
+    (differ, same), v = asked.in_records("disagreements")
+    # Two-sided: half of the error on each side.
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return Comparison(
         difference=estimate(

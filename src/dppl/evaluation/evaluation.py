@@ -214,6 +214,7 @@ def abstention(
         return Abstention(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     n = h + m
+    # Each range adds two noisy numbers, of right and of wrong answers.
     noise = 2 * v * (len(n) - first), 2 * v * first
     if first:
         share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z)

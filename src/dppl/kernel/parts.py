@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
@@ -98,13 +99,11 @@ class SpreadRecords:
         items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all records and each of the items, with the place of the item."""
-        apply = partial(
-            self.reader.values,
-            [piece for part in self.parts for piece in part],
-            function,
-        )
+        pieces = list(chain.from_iterable(self.parts))
+        apply = partial(self.reader.values, pieces, function)
         for place, values in once_each(self.engine, apply, items):
-            yield from ((place, value) for value in values)
+            for value in values:
+                yield place, value
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ function of this person's records alone, the same in any order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -250,9 +250,12 @@ def _plain(one: Any) -> Any:
         one = one.as_py()
     if isinstance(one, bool):
         return one
-    values: tuple[tuple[type, Callable[[Any], Any]], ...]
-    values = ((str, str.__str__), (int, int.__int__))
-    return next((value(one) for kind, value in values if isinstance(one, kind)), one)
+    # By the methods of the built-in type: those of a subclass are code of others.
+    if isinstance(one, str):
+        return str.__str__(one)
+    if isinstance(one, int):
+        return int.__int__(one)
+    return one
 
 
 def entered(
@@ -276,25 +279,19 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     id, also one that only looks missing: a text of NUL or of zero-width characters.
     """
     numbers: dict[Hashable, int] = {}
-    codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
+        codes = np.empty(len(ids), np.intp)
+        place = 0
         # Not all as Python objects at once, which take many times the room.
-        texts = (
-            id_text(one)
-            for block in iter_blocks(ids, _READ_ROWS)
-            for one in block.tolist()
-        )
-        codes = np.fromiter(
-            (
-                numbers.setdefault(object() if text is None else text, len(numbers))
-                for text in texts
-            ),
-            np.intp,
-            len(ids),
-        )
-    if codes is None:
-        raise InputError(_NO_IDS)
-    return codes
+        for block in iter_blocks(ids, _READ_ROWS):
+            for one in block.tolist():
+                text = id_text(one)
+                # A new object equals no other: a missing id is a person of its own.
+                name = object() if text is None else text
+                codes[place] = numbers.setdefault(name, len(numbers))
+                place += 1
+        return codes
+    raise InputError(_NO_IDS)
 
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:

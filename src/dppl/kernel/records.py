@@ -149,11 +149,9 @@ class HeldRecords:
         items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
-        yield from (
-            (place, value)
-            for place, item in enumerate(items)
-            for value in function(self, item)
-        )
+        for place, item in enumerate(items):
+            for value in function(self, item):
+                yield place, value
 
     def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return a copy of some of the records."""

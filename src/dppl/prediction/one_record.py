@@ -42,7 +42,9 @@ from dppl.prediction.rebuilt import rebuilt
 Ask: TypeAlias = Callable[[Any, Any], Guesses]
 
 _ROWS = 1024  # of a block
-_STEPS = 2.0**26  # of 1 in the integers that are multiplied
+# Grid steps of 1 in rows and weights: products of 2²⁶·2²⁶ stay below 2⁵³.
+_STEPS = 2.0**26
+# Relative error up to which a model's scores count as linear.
 _AGREEMENT = 1e-5
 _PUBLIC_ROWS = 4
 EXACT = Term(Assumption.PREDICTED_EXACTLY)
@@ -90,6 +92,8 @@ def of_embeddings(
 
     def guesses(blocks: Iterable[Array]) -> Iterator[Guesses]:
         for block in blocks:
+            # Exact integers: whole blocks give the same bits as single rows. If a block
+            # raises, only its record that does so may become a miss.
             found = _asked(linear, ask, block)
             yield found or _one_by_one(linear, ask, block, miss)
 
@@ -258,6 +262,7 @@ class Linear:
         dim = model.lattice_.dim
         offsets = model._class_scores(np.zeros((1, dim), np.float32))[0]
         weights = model._class_scores(np.eye(dim, dtype=np.float32)) - offsets
+        # Scores are W·u + b: b at u = 0, and a column of W at each axis.
         longest = float(np.sqrt(np.square(weights).sum(axis=0)).max()) or 1.0
         scale = 2.0 ** np.floor(np.log2(_STEPS / longest))
         linear = cls(
@@ -307,6 +312,7 @@ def _assumed_of(
             *(np.full((1, *shape), value, kind) for value in odd),
         ]
     )
+    # In two orders: a classifier that remembers what it was asked shows it here.
     first = _one_by_one(model, ask, public, miss)
     again = _one_by_one(model, ask, public[::-1], miss)
     same = np.array_equal(first.predicted, again.predicted[::-1])

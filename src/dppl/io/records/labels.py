@@ -1,6 +1,6 @@
-"""Labels and class lists, and errors about files that quote nothing of them.
+"""Labels and class lists; errors about files never quote their content.
 
-A label that fits no class never stops reading and is never named: whether one record is
+A label outside the class list neither stops reading nor is named: whether a record is
 well formed is private.
 """
 
@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 @contextmanager
 def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
-    """Turn whatever another library raises about a file into one line that quotes nothing."""
+    """Turn any error of another library about a file into one line that quotes nothing."""
     try:
         yield
     except InputError:
@@ -63,7 +63,7 @@ def listed(names: Iterable[str]) -> str:
 def choose_column(
     names: Sequence[str], parameter: str, name: str | None, place: object
 ) -> str | None:
-    """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
+    """Choose the column of rows ("x") or labels ("y", None without any); only default names have fallbacks."""
     spare = _FALLBACKS[parameter] if name == parameter else ()
     chosen = next((one for one in (name, *spare) if one in names), None)
     if chosen is None and name not in (None, "y"):
@@ -84,8 +84,7 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
     path : path-like
         Blank lines and white space around a class are ignored.
     several : bool, default=False
-        Whether a record may have several labels or none, of which there may be one in
-        all.
+        Whether the task is multi-label; a single class is allowed then.
 
     Returns
     -------
@@ -102,8 +101,7 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
     source = Path(path)
     lines: dict[str, int] = {}
     for number, name in enumerate(_lines(source), 1):
-        # By its line, and not by its text: a file that is named by mistake may be
-        # private.
+        # Errors name lines, not texts: a file that is named by mistake may be private.
         if name in lines:
             once = f"must name each class once, on a line; line {number} repeats line {lines[name]}"
             raise InputError(
@@ -170,7 +168,7 @@ def stored_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
 
 
 def labels_of_file(stored: Array, name: str) -> Array:
-    """Return labels of a file, texts as objects: one names an integer class that it writes (`kernel.reading`)."""
+    """Return the labels of a file; texts as objects, so that "3" names the class 3 (`kernel.reading`)."""
     labels = np.array(stored_labels(stored, name=name))
     if labels.dtype.kind == "U":
         return labels.astype(object)
@@ -178,7 +176,7 @@ def labels_of_file(stored: Array, name: str) -> Array:
 
 
 def read_label_file(path: AnyPath) -> Array:
-    """Read the labels of all rows: an npy file, or text with a label a line, whose labels are always strings."""
+    """Read one label for each row, from an npy file or from the lines of a text file, which are always strings."""
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES:

@@ -363,11 +363,10 @@ def rotate(rows: Float, seed: int) -> Float:
 
 def _parts(n_features: int) -> tuple[int, int]:
     """Return how many parts (of more, a reflection leaves too much where it is) of which width cover most."""
-    covers = (
-        (m, 1 << (n_features // m).bit_length() - 1)
-        for m in (1, 3, 5)
-        if m <= n_features
-    )
+    covers = []
+    for m in (1, 3, 5):
+        if m <= n_features:
+            covers.append((m, 1 << (n_features // m).bit_length() - 1))
     return max(covers, key=math.prod)
 
 

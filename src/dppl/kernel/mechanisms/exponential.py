@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -279,37 +279,26 @@ class ExponentialMechanism:
                 proposals.append(envelope.propose(places, source))
             drawn.append(proposals)
         requests: Requests = {}
-        for code, proposals in enumerate(drawn):
-            for pick in (pick for proposal in proposals for pick in proposal.picks):
+        picks = [list(chain.from_iterable(one.picks for one in some)) for some in drawn]
+        for code, own in enumerate(picks):
+            for pick in own:
                 requests.setdefault(pick.part, {}).setdefault(code, []).append(
                     (pick.lowest, pick.highest)
                 )
         for code, part, utilities, positions in look(dict(sorted(requests.items()))):
             bins = utilities >> self._scale.shift
-            for pick in (
-                pick
-                for proposal in drawn[code]
-                for pick in proposal.picks
-                if pick.part == part
-            ):
-                pick.look(bins, utilities, positions)
-        if any(
-            pick.position is None
-            for proposals in drawn
-            for proposal in proposals
-            for pick in proposal.picks
-        ):
+            for pick in picks[code]:
+                if pick.part == part:
+                    pick.look(bins, utilities, positions)
+        if any(pick.position is None for pick in chain.from_iterable(picks)):
             raise InputError("the public rows changed while they were read.")
-        accepted = [
-            next(one for one in proposals if one.sure or one.is_accepted())
-            for proposals in drawn
-        ]
-        return np.sort(
-            np.array(
-                [[pick.position for pick in proposal.picks] for proposal in accepted],
-                np.int64,
-            )
-        )
+        selected = []
+        for proposals in drawn:
+            # Exact rejection sampling: the first proposal that passes has the law of the
+            # mechanism, whatever the envelope was.
+            accepted = next(one for one in proposals if one.sure or one.is_accepted())
+            selected.append([pick.position for pick in accepted.picks])
+        return np.sort(np.array(selected, np.int64))
 
     def is_sought(
         self, utilities: Int64, bins: Iterable[tuple[int, int]]

@@ -98,6 +98,7 @@ class Cost:
 
     def renyi(self, order: float) -> float:
         """Bound the Rényi divergence of this order between neighbours, up to float rounding."""
+        # The rho of a search is that of one of its runs.
         if self.mean_runs is None:
             one = self.rho * order
         else:
@@ -238,14 +239,14 @@ def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
 
 
 def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
+    # A search has no cost but its Rényi divergences, so all others are added to these.
     if any(cost.mean_runs is not None for cost in costs):
         epsilon = min(epsilon_at(costs, delta, order) for order in ORDERS.tolist())
         yield Composed(epsilon, delta, "Rényi divergences added")
         return
-    pure, rest = (
-        [cost for cost in costs if (cost.epsilon is None) == mixed]
-        for mixed in (False, True)
-    )
+    pure = [cost for cost in costs if cost.epsilon is not None]
+    rest = [cost for cost in costs if cost.epsilon is None]
+    # Exact for Gaussian noise: the composition of mu-GDP releases is mu-GDP again.
     if all(cost.mu is not None for cost in costs):
         yield Composed(
             gaussian_epsilon(total_mu(costs), delta),
@@ -275,6 +276,7 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
     if pure and not rest:
         yield Composed(total_epsilon(pure), delta, "pure epsilons added")
     elif pure:
+        # Basic composition: epsilons add, and the pure part adds nothing to delta.
         epsilon = above(
             Fraction(total_epsilon(pure))
             + Fraction(epsilon_of_zcdp(total_rho(rest), delta))

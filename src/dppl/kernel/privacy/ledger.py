@@ -638,10 +638,12 @@ class Ledger:
         costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
         order = self._order([cost for _, cost in costs])
         parts: set[str | None] = {None, *(partition for partition, _ in costs)}
-        return max(
-            self._sum([cost for name, cost in costs if name in (None, part)], order)
-            for part in parts
-        )
+        totals = []
+        for part in parts:
+            # Parts are disjoint: a record is in one of them, and in what names none.
+            of_part = [cost for name, cost in costs if name in (None, part)]
+            totals.append(self._sum(of_part, order))
+        return max(totals)
 
     def _rest(self, whole: float, part: float) -> float:
         """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""

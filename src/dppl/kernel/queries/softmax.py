@@ -46,6 +46,8 @@ class SoftmaxQuery(RowQuery):
         self, *, weights: Any, offsets: Any = None, at: Lattice | None = None
     ) -> dict[str, Any]:
         """Compare shapes; `at` is the same map about another centre, of the same rows and no longer."""
+        # The length of a lattice row does not depend on the centre, so the sensitivity
+        # is the same about each.
         lattice = at or self.lattice
         if lattice.to_dict() != self.lattice.to_dict():
             raise MeasurementError(
@@ -131,6 +133,7 @@ class SoftmaxGradients(SoftmaxQuery):
         """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
             return self._noise.within(budget, self.squared_sensitivity(relation), times)
+        # Amplification by Poisson sampling is proved for a record added or removed.
         if relation != ADD_REMOVE:
             raise ParameterError(
                 "sampling_rate below 1 is accounted under add-remove only"
@@ -148,6 +151,7 @@ class LongResiduals(SoftmaxQuery):
     _code = Statistic.LONG_GRADIENTS
     squared_norm = Fraction(1)
     unit = 1.0
+    # 0 or 1 in place of 0 or 1: by 1 at most, as if one was added.
     _replaced = 1
 
     def checked(  # type: ignore[override]

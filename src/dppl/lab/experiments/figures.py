@@ -40,11 +40,11 @@ _SETTINGS = {
     "svg.hashsalt": "dppl",
     "svg.fonttype": "none",
 }
-# As its ticks, with epsilons in brackets below.
+# Like the ticks: mu, and below it epsilon in brackets.
 _MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BALANCED_LABEL = "balanced test accuracy"
 BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
-# A heat map of more has no room for its values.
+# With more tasks, the cells of a heat map have no room for values.
 _PRINTED_TASKS = 12
 # Letters in a line above a panel.
 _WRAP = 36
@@ -182,7 +182,7 @@ def _at_zero(label: str) -> str:
 
 
 def heat_maps(maps: Sequence[tuple[str, Float]]) -> Figure:
-    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN white."""
+    """Draw a heat map for each (title, matrix): accuracy on task i (column) after task t (row), NaN in white."""
     with optional("matplotlib", "Matplotlib", "lab").rc_context(_SETTINGS):
         figure, axes, _ = _axes(len(maps), "tested on task", "after task")
         # One scale for all maps, so that they can be compared.
@@ -228,7 +228,7 @@ def save(figure: Figure, folder: Path, stem: str) -> None:
             figure.savefig(file, format="png", dpi=160)
         figure.set_layout_engine(
             "none"
-        )  # all is where it belongs now, and finding that takes most of the time
+        )  # the layout is final now; computing it takes most of the time
         with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
 
@@ -274,7 +274,7 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
 def _axes(
     n_panels: int, x_label: str, y_label: str, entries: Sequence[str] = ()
 ) -> tuple[Figure, list[Any], int]:
-    """Return a figure with room for a legend of these entries below, its panels, and how many entries a row takes."""
+    """Return a figure with room for this legend below, its panels, and the number of entries in a row of the legend."""
     # Four panels a row; five look better as three and two.
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)

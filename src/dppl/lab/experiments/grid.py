@@ -1,4 +1,4 @@
-"""What a configuration may say, as models of pydantic, and the grid of cells that it stands for."""
+"""The schema of a configuration, as pydantic models, and the grid of cells that it expands to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _short(key: str, kind: Any = str) -> BeforeValidator:
-    """Read a text, or a value of another kind, as an entry that has only this key."""
+    """Read a bare value, usually a text, as an entry with this one key."""
     return BeforeValidator(lambda one: {key: one} if isinstance(one, kind) else one)
 
 
@@ -83,7 +83,7 @@ def _axis(value: Any) -> Any:
 
 
 def _budgets(value: Any) -> Any:
-    """Read one budget as a list, and the word for no privacy as a mu beyond all use."""
+    """Read a single budget as a list of one, and the word for no privacy as a mu so large that nothing is private."""
     several = value if isinstance(value, list) else [value]
     return [{"mu": NO_NOISE} if one == NON_PRIVATE else one for one in several]
 
@@ -106,13 +106,13 @@ Seeds = Annotated[
 
 
 class _Strict(BaseModel):
-    """What may have no other keys."""
+    """A model that allows no other keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _Pool(_Strict):
-    """A file of public rows, maybe without those that have some line in a text file."""
+    """A file of public rows; those whose lines in a text file are in `without` are dropped."""
 
     name: str
     file: str
@@ -186,7 +186,7 @@ class _Dataset(_Strict):
 
 
 class _Budget(_Strict):
-    """Budgets of one notion."""
+    """Budgets in one notion of privacy."""
 
     mu: Several[Number] | None = None
     e: Several[Number] | None = None
@@ -231,7 +231,7 @@ Budgets = Annotated[list[_Budget], BeforeValidator(_budgets)]
 
 
 class _Method(BaseModel):
-    """A method; keys that have no field here are its parameters, and a list of values is an axis of the grid."""
+    """A method; keys without a field here are its parameters, and a list of values is an axis of the grid."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, Annotated[list[Any], PlainValidator(_axis)]]
@@ -380,7 +380,7 @@ class _Choice(NamedTuple):
     in_all: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
-        """Return whether the data set has what it starts from: names describe classes that are not merged."""
+        """Whether the data set has the examples that the method starts from; class names fit unmerged classes only."""
         from_names = self.examples is not None and self.examples.source == NAMES
         return not from_names or (NAMES in data.spec.files and classes is None)
 
