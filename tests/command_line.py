@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dppl.cli._commands import COMMANDS, app_with
-from dppl.cli.main import run
+from dppl.cli.main import COMMANDS, app_with, run
 
 
 def invoke(arguments, input="", env=None):

@@ -157,8 +157,8 @@ def letters(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load, windows=windows)
     )
-    monkeypatch.setitem(loading._MODULES, "letters", "encoder_of_the_tests")
-    monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
+    monkeypatch.setitem(loading.MODULES, "letters", "encoder_of_the_tests")
+    monkeypatch.setattr(loading, "NAMELESS", {*loading.NAMELESS, "letters"})
     return loading.load_encoder("letters")
 
 

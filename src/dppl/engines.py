@@ -176,11 +176,11 @@ class RayEngine:
         ray = optional("ray", "ray", "ray")
         if not ray.is_initialized():
             # No output of workers on this terminal, and no page that shows tasks.
-            own = (
-                {"include_dashboard": False}
-                if self.address is None
-                else {"address": self.address}
-            )
+            own: dict[str, Any]
+            if self.address is None:
+                own = {"include_dashboard": False}
+            else:
+                own = {"address": self.address}
             try:
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
             except (

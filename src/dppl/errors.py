@@ -54,11 +54,15 @@ class Argument:
     def text(self) -> str:
         """The value as people type it, such as 1e-6."""
         text = str(self.value)
-        return text.replace("e-0", "e-") if isinstance(self.value, float) else text
+        if isinstance(self.value, float):
+            return text.replace("e-0", "e-")
+        return text
 
     def __str__(self) -> str:
         is_text = isinstance(self.value, str)
-        return f"{self.name}={self.value!r}" if is_text else f"{self.name}={self.text}"
+        if is_text:
+            return f"{self.name}={self.value!r}"
+        return f"{self.name}={self.text}"
 
 
 class DpplError(Exception):

@@ -103,7 +103,9 @@ def balanced_accuracy(
     """
     each = class_accuracies(y_true, y_pred, classes)
     measured = each[~np.isnan(each)]
-    return float(measured.mean()) if len(measured) else float("nan")
+    if len(measured):
+        return float(measured.mean())
+    return float("nan")
 
 
 def calibration_error(
@@ -160,7 +162,9 @@ def minority_accuracy(
     sizes = class_sizes(y_true, classes)
     measured = sizes > 0
     smallest = minority_classes(sizes[measured])
-    return float(each[measured][smallest].mean()) if len(smallest) else None
+    if len(smallest):
+        return float(each[measured][smallest].mean())
+    return None
 
 
 def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
@@ -327,14 +331,18 @@ def _or_none(value: float) -> float | None:
 
 def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of a mean; None for fewer than two values, which show no spread."""
-    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    return float(stdev(values) / len(values) ** 0.5)
 
 
 def difference_error(values: Sequence[float], others: Sequence[float]) -> float | None:
     """Return the standard error of the difference of two means of independent values; None where one has none."""
     error = standard_error(values)
     other = standard_error(others)
-    return None if error is None or other is None else float(np.hypot(error, other))
+    if error is None or other is None:
+        return None
+    return float(np.hypot(error, other))
 
 
 def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:

@@ -14,6 +14,7 @@ from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods.registry import ENTRIES, Entry
+from inside import takes
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -232,7 +233,7 @@ class Kind:
         """Return an estimator; its seed is 0 unless `more` has another."""
         options = self.recipe.options | (
             {"adjacency": self.adjacency}
-            if "adjacency" in self.entry.load()._get_param_names()
+            if takes(self.entry.load(), "adjacency")
             else {}
         )
         budget = self.recipe.budget if budget is None else budget

@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
-from dppl.continual._stream import ContinualClassifier
 from laws.recipes import CLASSES, FIRST, KINDS, rows
 from laws.replay import spent, stated_times, watched
 
@@ -13,7 +12,7 @@ from laws.replay import spent, stated_times, watched
 OF_TASKS = [
     kind
     for kind in KINDS
-    if issubclass(kind.cls, ContinualClassifier)
+    if hasattr(kind.cls, "partial_fit")
     and kind.recipe.options.get("noise", "independent") == "independent"
 ]
 FIRST_OF_TASKS = [kind for kind in FIRST if kind in OF_TASKS]

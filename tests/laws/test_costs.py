@@ -16,6 +16,7 @@ from dppl.kernel.privacy.composition import covers
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods import base
 from dppl.statement.words import text
+from inside import takes
 from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED, each
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
 
 
 @pytest.mark.parametrize("steps", [1, 7, 40])
-@each([kind for kind in FIRST if "steps" in kind.entry.load()._get_param_names()])
+@each([kind for kind in FIRST if takes(kind.entry.load(), "steps")])
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
     for budget in kind.budgets:

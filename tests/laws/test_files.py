@@ -5,6 +5,7 @@ import json
 import pytest
 
 import dppl
+from dppl._utils import tensorfile
 from dppl.methods import EmbeddingClassifier, model_file
 from dppl.methods.model_file import describe
 from laws.recipes import FIRST, SHARED, each
@@ -58,19 +59,20 @@ def test_the_room_for_a_file_is_known_before_the_fit_and_is_enough(kind):
 
 @each(FIRST)
 def test_a_file_of_other_numbers_is_noticed(kind, tmp_path, monkeypatch):
-    whole = kind.cls._restore
+    whole = tensorfile.read
 
-    def other(self, tensors, parameters):
-        return whole(self, {k: v[::-1] for k, v in tensors.items()}, parameters)
+    def other(path, key):
+        description, tensors = whole(path, key)
+        return description, {name: one[::-1] for name, one in tensors.items()}
 
-    monkeypatch.setattr(kind.cls, "_restore", other)
+    monkeypatch.setattr(tensorfile, "read", other)
     with pytest.raises((AssertionError, dppl.errors.ModelFileError)):
         check_comes_back(kind, tmp_path / "m.safetensors")
 
 
 def test_a_seed_in_the_file_is_noticed(tmp_path, monkeypatch):
     kind = FIRST[0]
-    monkeypatch.setattr(model_file, "_UNSAVED", model_file._UNSAVED - {"random_state"})
+    monkeypatch.setattr(model_file, "UNSAVED", model_file.UNSAVED - {"random_state"})
     with pytest.raises((AssertionError, dppl.errors.ModelFileError)):
         check_comes_back(kind, tmp_path / "m.safetensors")
 

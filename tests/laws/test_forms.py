@@ -6,6 +6,7 @@ import pytest
 from dppl import MeanPrototypes
 from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
+from inside import behind, tensors_of
 from laws.recipes import BY_NAME, SHARED, SHARED_CHARGED, Table, each, lattice_table
 
 pytestmark = pytest.mark.slow
@@ -67,8 +68,7 @@ def test_the_order_in_which_classes_are_named_does_not_matter(kind):
         first.classes_.tolist() == second.classes_.tolist() == ["a", "b", "c", "none"]
     )
     assert (first.decision_function(X) == second.decision_function(X)).all()
-    for name, values in first._tensors().items():
-        assert values.tobytes() == second._tensors()[name].tobytes()
+    assert tensors_of(first) == tensors_of(second)
 
 
 @each(SHARED)
@@ -136,7 +136,7 @@ def test_a_fit_that_reads_more_than_the_lattice_rows_is_noticed(monkeypatch):
     def longer(self, measure, setting):
         whole(self, measure, setting)
         self.prototypes_ = self.prototypes_ + next(
-            iter_blocks(measure._counter.records.rows, 1)
+            iter_blocks(behind(measure).records.rows, 1)
         )
 
     monkeypatch.setattr(MeanPrototypes, "learn", longer)

@@ -33,6 +33,7 @@ from dppl.methods import LinearProbe
 from dppl.methods.parameters import PersonsParameter, parameters
 from dppl.methods.registry import Entry
 from dppl.statement import words
+from inside import takes, tensors_of
 from laws.recipes import (
     BY_NAME,
     CHARGED,
@@ -58,9 +59,7 @@ MEAN = BY_NAME["MeanPrototypes add-remove"]
 
 
 SEVERAL = [
-    kind
-    for kind in OF_PERSONS
-    if "max_classes_per_person" in kind.entry.load()._get_param_names()
+    kind for kind in OF_PERSONS if takes(kind.entry.load(), "max_classes_per_person")
 ]
 SEVERAL_ROWS = [kind for kind in SEVERAL if kind not in WHOLE]
 
@@ -213,10 +212,7 @@ def test_persons_of_one_record_are_records(kind):
     X, y = kind.records()
     model = kind.fit(X, y, given={"groups": range(len(y))})
     alone = kind.fit(X, y)
-    assert all(
-        (model._tensors()[name] == values).all()
-        for name, values in alone._tensors().items()
-    )
+    assert tensors_of(model) == tensors_of(alone)
 
 
 @each(SHARED_PERSONS)
@@ -566,10 +562,10 @@ def weigh_every_record(patch):
 
 def weigh_as_if_orthogonal(patch):
     """Take what the records of a person add for orthogonal: squares of norms add up then."""
-    whole = joint._squares
+    whole = joint.squares_of_persons
     patch.setattr(
         joint,
-        "_squares",
+        "squares_of_persons",
         lambda *given: ((who, own[[1, 1]]) for who, own in whole(*given)),
     )
 

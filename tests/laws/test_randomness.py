@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from dppl import ZCDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
+from inside import behind
 from laws.recipes import KINDS, SHARED, each
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,7 @@ def test_a_seed_that_is_always_there_is_noticed(monkeypatch):
     whole = KINDS[0].cls.learn
 
     def learn(self, measure, setting):
-        measure._counter.source = SeededRandomness(0)
+        behind(measure).source = SeededRandomness(0)
         return whole(self, measure, setting)
 
     monkeypatch.setattr(KINDS[0].cls, "learn", learn)

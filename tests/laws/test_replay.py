@@ -12,6 +12,7 @@ from dppl import GaussianDP, MeanPrototypes
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.similarities import SimilarityClip
 from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
+from inside import behind, paid_for
 from laws.recipes import (
     BY_NAME,
     CHARGED,
@@ -103,7 +104,7 @@ def count_into_the_model(patch, kind):
             self,
             name,
             getattr(self, name)
-            + np.count_nonzero(np.asarray(measure._counter.records.rows)),
+            + np.count_nonzero(np.asarray(behind(measure).records.rows)),
         )
 
     patch.setattr(kind.cls, "learn", learn)
@@ -147,7 +148,7 @@ def divide_by_counts(patch):
 
     def learn(self, measure, setting):
         whole(self, measure, setting)
-        codes = measure._counter.records.codes
+        codes = behind(measure).records.codes
         sizes = np.bincount(codes[codes >= 0], minlength=len(self.classes_))
         self.prototypes_ = self.prototypes_ / np.maximum(sizes, 1)[:, None]
 
@@ -158,12 +159,12 @@ def scale_the_noise_by_the_count(patch):
     whole = MeanPrototypes.learn
 
     def learn(self, measure, setting):
-        paid = measure._paid["sums"]
+        paid = paid_for(measure)["sums"]
         wider = replace(
             paid.mechanism,
-            noise_std=paid.mechanism.noise_std * len(measure._counter.records.codes),
+            noise_std=paid.mechanism.noise_std * len(behind(measure).records.codes),
         )
-        measure._paid = {**measure._paid, "sums": replace(paid, mechanism=wider)}
+        measure._paid = {**paid_for(measure), "sums": replace(paid, mechanism=wider)}
         whole(self, measure, setting)
 
     patch.setattr(MeanPrototypes, "learn", learn)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl import ApproxDP, PrivateSearch
+from inside import behind
 from laws.recipes import BY_NAME, DIM, SHARED, WIDE, cases, each, neighbours
 from laws.traces import traces
 
@@ -92,14 +93,14 @@ def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
     original = kind.cls.learn
 
     def keeping(self, measure, setting):
-        self._exact = np.asarray(measure._counter.records.rows).sum(axis=0)
+        self._exact = np.asarray(behind(measure).records.rows).sum(axis=0)
         return original(self, measure, setting)
 
     monkeypatch.setattr(kind.cls, "learn", keeping)
     assert traces_of(kind, X, y) != traces_of(kind, X[:3], y[:3])
 
     def logging_count(self, measure, setting):
-        logging.getLogger("dppl").info("%d", len(measure._counter.records.codes))
+        logging.getLogger("dppl").info("%d", len(behind(measure).records.codes))
         return original(self, measure, setting)
 
     monkeypatch.setattr(kind.cls, "learn", logging_count)
@@ -107,7 +108,7 @@ def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
         traces_of(kind, X, y)
 
     def writing_count(self, measure, setting):
-        os.write(2, b"%d" % len(measure._counter.records.codes))
+        os.write(2, b"%d" % len(behind(measure).records.codes))
         return original(self, measure, setting)
 
     monkeypatch.setattr(kind.cls, "learn", writing_count)
@@ -120,7 +121,7 @@ def test_a_kept_count_is_noticed(monkeypatch):
     original = kind.cls.learn
 
     def keeping(self, measure, setting):
-        self._count = len(measure._counter.records.codes)
+        self._count = len(behind(measure).records.codes)
         return original(self, measure, setting)
 
     monkeypatch.setattr(kind.cls, "learn", keeping)

@@ -137,7 +137,7 @@ def test_every_file_of_the_kernel_is_named_for_some_model():
     facts = ("kernel.persons", "kernel.checking", "kernel.privacy.ledger")
     groups = (*trust.QUERIES.values(), *trust.MECHANISMS.values(), trust.IN_SOME_FITS)
     named = trust.with_imports([*facts, *(one for some in groups for one in some)])
-    assert modules - named - trust.with_imports(trust._EVERY_FIT) == set()
+    assert modules - named - trust.with_imports(trust.EVERY_FIT) == set()
 
 
 def test_the_default_rests_on_little():

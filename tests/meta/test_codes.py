@@ -22,6 +22,7 @@ from dppl.methods import fit_plan
 from dppl.statement import english, words
 from dppl.statement.rendering import LANGUAGES
 from dppl.training import pipeline
+from inside import tensors_of
 from laws.recipes import BY_NAME
 from laws.streams import learn, stream
 from meta.test_layers import MODULES, SOURCE
@@ -354,8 +355,8 @@ def results(folder):
     models.append(learn(kind, stream(kind)))
     for number, model in enumerate(models):
         digest = sha256()
-        for name, tensor in sorted(model._tensors().items()):
-            digest.update(name.encode() + np.ascontiguousarray(tensor).tobytes())
+        for name, content in sorted(tensors_of(model).items()):
+            digest.update(name.encode() + content)
         guarantee = model.guarantee_
         found[f"{number}, tensors"] = digest.hexdigest()
         found[f"{number}, statement"] = guarantee.to_dict()
@@ -484,7 +485,7 @@ def test_other_words_change_no_skip_and_no_end_of_a_run(tmp_path):
 
 def test_code_that_reads_a_reason_or_a_message_is_caught(tmp_path, monkeypatch):
     """Planted violations: reasons are left out by what they say, and an exit code is found in a message."""
-    counts, report = shards.counts_to_list, main._report
+    counts, report = shards.counts_to_list, main.described_error
 
     def by_text(skipped):
         told = [one for one in counts(skipped) if one["reason"]["code"] != "empty"]
@@ -499,5 +500,5 @@ def test_code_that_reads_a_reason_or_a_message_is_caught(tmp_path, monkeypatch):
         code, line = report(error)
         return (3 if str(error).startswith("epsilon must be") else code), line
 
-    monkeypatch.setattr(main, "_report", by_message)
+    monkeypatch.setattr(main, "described_error", by_message)
     assert differ(tmp_path / "messages", decisions) == ["weak"]

@@ -19,7 +19,7 @@ from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 from dppl.lab.experiments.compared_methods import METHODS
 from dppl.methods.registry import BY_METHOD, ENTRIES
 from dppl.statement.trust import OUTSIDE
-from dppl.statement.words import _percent, _thousandths
+from dppl.statement.words import percent, thousandths_of
 from laws.recipes import FIRST
 
 ROOT = Path(__file__).parents[2]
@@ -198,8 +198,8 @@ def test_other_methods_are_recomputed_by_hand(kind, tmp_path, monkeypatch, capsy
 
 
 def in_words(guess, power):
-    thousandths = [_thousandths(power(level)) for level in FALSE_POSITIVE_RATES]
-    return [_percent(guess), *(f"{number / 10:g} %" for number in thousandths)]
+    thousandths = [thousandths_of(power(level)) for level in FALSE_POSITIVE_RATES]
+    return [percent(guess), *(f"{number / 10:g} %" for number in thousandths)]
 
 
 def test_numbers_of_gaussian_noise_are_those_of_the_code():
@@ -274,8 +274,8 @@ def test_the_numbers_of_the_readme_and_of_concepts_are_those_of_the_code():
         for name in ("README.md", "docs/concepts.md")
     )
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
-    noise = _percent(tradeoff.gaussian_best_guess(exact))
-    pure = _percent(tradeoff.selection_best_guess(1))
+    noise = percent(tradeoff.gaussian_best_guess(exact))
+    pure = percent(tradeoff.selection_best_guess(1))
     alone = f"{100 / (1 + np.exp(-1)):.0f} %"
     assert (
         f"With the default method at epsilon = 1 and delta = 1e-6, their guess is right in at most {noise} of cases"

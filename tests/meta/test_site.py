@@ -94,7 +94,7 @@ def folder(tmp_path, monkeypatch):
         dppl.GaussianDP(1.0), classes=sample.classes, random_state=0
     )
     (tmp_path / "dppl-demo").mkdir()
-    demo._write(tmp_path / "dppl-demo", sample, model.fit(sample.X, sample.y))
+    demo.write_demo_files(tmp_path / "dppl-demo", sample, model.fit(sample.X, sample.y))
     return tmp_path
 
 

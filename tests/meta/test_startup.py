@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl.cli._commands import COMMANDS, app_with
+from dppl.cli.main import COMMANDS, app_with
 
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {

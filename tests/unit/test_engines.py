@@ -47,6 +47,7 @@ from dppl.kernel.queries import selection as public
 from dppl.kernel.records import HeldRecords
 from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.methods import LinearProbe
+from inside import tensors_of
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM = 8
@@ -111,10 +112,6 @@ def folder(tmp_path):
     return sharded(tmp_path / "shards", [100, 250, 250, 301])
 
 
-def tensors(model):
-    return {name: array.tobytes() for name, array in model._tensors().items()}
-
-
 def whole(fit, **further):
     rows, labels = records()
     return FITS[fit]().fit(rows, labels, **further)
@@ -128,15 +125,15 @@ def whole(fit, **further):
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
     table = read_parts(sharded(tmp_path / "shards", cuts))
     assert len(table.parts) == len(cuts) + 1
-    assert tensors(FITS[fit]().fit(table)) == tensors(whole(fit))
+    assert tensors_of(FITS[fit]().fit(table)) == tensors_of(whole(fit))
 
 
 def test_public_rows_and_examples_go_with_parts(folder):
     public = PublicData(np.eye(DIM) + 0.1, EXAMPLES.examples, CLASSES)
     model = FITS["softmax"]().set_params(public=public)
-    in_parts = tensors(model.fit(read_parts(folder)))
-    assert in_parts == tensors(model.fit(*records()))
-    assert in_parts != tensors(whole("softmax"))
+    in_parts = tensors_of(model.fit(read_parts(folder)))
+    assert in_parts == tensors_of(model.fit(*records()))
+    assert in_parts != tensors_of(whole("softmax"))
 
 
 @pytest.mark.parametrize("rows_each", [7, 100, 1000])
@@ -146,13 +143,13 @@ def test_a_npy_file_is_cut_into_rows(rows_each, tmp_path):
     np.save(tmp_path / "y.npy", labels)
     table = read_parts(tmp_path / "x.npy", labels=tmp_path / "y.npy", rows=rows_each)
     assert len(table.parts) == -(-N // rows_each)
-    assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
+    assert tensors_of(FITS["softmax"]().fit(table)) == tensors_of(whole("softmax"))
 
 
 @pytest.mark.parametrize("fit", FITS)
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
     model = FITS[fit]().fit(read_parts(folder, engine=ray_engine))
-    assert tensors(model) == tensors(whole(fit))
+    assert tensors_of(model) == tensors_of(whole(fit))
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
@@ -170,7 +167,7 @@ def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, re
     ):
         in_parts = FITS[fit]().fit(read_parts(folder, engine=engine), groups=ids)
         alone = whole(fit, groups=ids)
-        assert tensors(in_parts) == tensors(alone)
+        assert tensors_of(in_parts) == tensors_of(alone)
         assert in_parts.guarantee_.unit == alone.guarantee_.unit
 
 
@@ -178,9 +175,9 @@ def test_no_bit_of_a_fit_on_persons_depends_on_the_parts(fit, engine, folder, re
 def test_a_person_counts_in_as_many_classes_of_a_table_in_parts(fit, folder):
     ids = np.random.default_rng(1).integers(0, 60, N)
     of_two = FITS[fit]().set_params(max_classes_per_person=2)
-    in_parts = tensors(of_two.fit(read_parts(folder), groups=ids))
-    assert in_parts == tensors(of_two.fit(*records(), groups=ids))
-    assert in_parts != tensors(
+    in_parts = tensors_of(of_two.fit(read_parts(folder), groups=ids))
+    assert in_parts == tensors_of(of_two.fit(*records(), groups=ids))
+    assert in_parts != tensors_of(
         of_two.set_params(max_classes_per_person=1).fit(*records(), groups=ids)
     )
 
@@ -189,7 +186,7 @@ def test_a_person_is_read_with_their_first_part_alone(folder):
     """The control: without what other parts hold of a person, and with persons who count in each part, bits differ."""
     table = read_parts(folder)
     ids = np.arange(N) // 7
-    whole_pieces = PrivateParts._pieces
+    whole_pieces = PrivateParts.pieces_by_part
     for change in (
         lambda parts: [part[:1] for part in parts],
         lambda parts: [[Piece(p[0].part)] for p in parts],
@@ -197,10 +194,10 @@ def test_a_person_is_read_with_their_first_part_alone(folder):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 PrivateParts,
-                "_pieces",
+                "pieces_by_part",
                 lambda self, change=change: change(whole_pieces(self)),
             )
-            assert tensors(FITS["softmax"]().fit(table, groups=ids)) != tensors(
+            assert tensors_of(FITS["softmax"]().fit(table, groups=ids)) != tensors_of(
                 whole("softmax", groups=ids)
             )
 
@@ -218,7 +215,7 @@ class Mixed:
 def test_a_part_that_counts_twice_would_be_noticed(folder):
     """The control of the tests of equal bits."""
     table = read_parts(folder)
-    assert tensors(FITS["mean"]().fit(replace(table, engine=Mixed()))) != tensors(
+    assert tensors_of(FITS["mean"]().fit(replace(table, engine=Mixed()))) != tensors_of(
         whole("mean")
     )
 
@@ -288,7 +285,7 @@ def test_a_worker_killed_in_the_middle_of_a_fit_changes_no_bit(
         replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine)
     )
     assert len(list((tmp_path / "marks").iterdir())) == 3
-    assert tensors(model) == tensors(whole("softmax"))
+    assert tensors_of(model) == tensors_of(whole("softmax"))
 
 
 def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(
@@ -390,7 +387,9 @@ def test_labels_outside_the_list_are_left_out_in_every_part(tmp_path, ray_engine
     folder = sharded(tmp_path / "unknown", [130, 131], rows, labels)
     model = FITS["softmax"]().set_params(unknown_labels="ignore")
     alone = FITS["softmax"]().set_params(unknown_labels="ignore").fit(rows, labels)
-    assert tensors(model.fit(read_parts(folder, engine=ray_engine))) == tensors(alone)
+    assert tensors_of(model.fit(read_parts(folder, engine=ray_engine))) == tensors_of(
+        alone
+    )
 
 
 @dataclass(frozen=True)
@@ -559,7 +558,7 @@ def test_lists_without_a_fixed_size_have_the_width_of_the_table(tmp_path):
         pq.write_table(pa.table(part), tmp_path / "lists" / f"{number}.parquet")
     table = read_parts(tmp_path / "lists")
     assert len(table.parts) == 3
-    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+    assert tensors_of(FITS["mean"]().fit(table)) == tensors_of(whole("mean"))
 
 
 def test_labels_may_lie_in_one_file(tmp_path):
@@ -567,7 +566,7 @@ def test_labels_may_lie_in_one_file(tmp_path):
     np.save(tmp_path / "x.npy", rows)
     np.save(tmp_path / "y.npy", labels)
     table = read_parts(tmp_path / "x.npy", labels=tmp_path / "y.npy", rows=60)
-    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+    assert tensors_of(FITS["mean"]().fit(table)) == tensors_of(whole("mean"))
     np.save(tmp_path / "y.npy", labels[:-1])
     with pytest.raises(InputError, match="must not change") as failure:
         FITS["mean"]().fit(table)
@@ -579,7 +578,7 @@ def test_a_npz_file_is_one_part_that_travels_as_a_path(tmp_path):
     np.savez(tmp_path / "t.npz", X=rows, label=labels)
     watched = Watched([], [])
     model = FITS["mean"]().fit(read_parts(tmp_path / "t.npz", engine=watched))
-    assert tensors(model) == tensors(whole("mean"))
+    assert tensors_of(model) == tensors_of(whole("mean"))
     assert not any(rows[1].tobytes() in sent for sent in watched.sent)
 
 
@@ -591,9 +590,9 @@ def test_parts_of_a_url(tmp_path):
         store.pipe_file(f"/engines/{file.name}", file.read_bytes())
     table = read_parts("fsspec+memory:///engines")
     assert len(table.parts) == 3
-    assert tensors(
+    assert tensors_of(
         FITS["mean"]().fit(replace(table, engine=Watched([], [])))
-    ) == tensors(whole("mean"))
+    ) == tensors_of(whole("mean"))
 
 
 def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeypatch):
@@ -603,7 +602,7 @@ def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeyp
     public_table = read_table("pool", y=None)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert tensors(selected(table, X_public=public_table)) == tensors(
+    assert tensors_of(selected(table, X_public=public_table)) == tensors_of(
         selected(*records())
     )
 
@@ -615,7 +614,7 @@ def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
     model = selected(
         read_parts(folder, engine=watched), X_public=read_table(tmp_path / "pool.npy")
     )
-    assert tensors(model) == tensors(selected(*records()))
+    assert tensors_of(model) == tensors_of(selected(*records()))
     # Five pieces for the scores, and those that were looked at again.
     assert 5 < len(watched.sent) <= 5 + 5
 
@@ -659,10 +658,10 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
     write(folder / "part-001.parquet", -rows[100:250], labels[100:250])
     second = FITS["softmax"]().fit(read_parts(folder))
     assert len(reads) == 10
-    assert len(sums._CACHE) == 5
-    assert tensors(first) == tensors(whole("softmax")) != tensors(second)
+    assert len(sums.CACHE) == 5
+    assert tensors_of(first) == tensors_of(whole("softmax")) != tensors_of(second)
     rows[100:250] *= -1
-    assert tensors(second) == tensors(FITS["softmax"]().fit(rows, labels))
+    assert tensors_of(second) == tensors_of(FITS["softmax"]().fit(rows, labels))
 
 
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
@@ -674,12 +673,12 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
         "checked_inputs",
         lambda *a, **k: (
             held.append(
-                sum(len(one.codes) * one.rows.shape[1] for one in sums._CACHE.values())
+                sum(len(one.codes) * one.rows.shape[1] for one in sums.CACHE.values())
             )
             or read(*a, **k)
         ),
     )
-    assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(
+    assert tensors_of(FITS["softmax"]().fit(read_parts(folder))) == tensors_of(
         whole("softmax")
     )
     assert max(held) == 250 * DIM
@@ -688,7 +687,7 @@ def test_what_does_not_fit_is_read_again(folder, monkeypatch):
 
 def test_this_process_keeps_nothing_after_a_fit(folder):
     FITS["softmax"]().fit(read_parts(folder))
-    assert not sums._CACHE
+    assert not sums.CACHE
 
 
 @pytest.mark.slow
@@ -699,7 +698,7 @@ def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
     ]
     rows, labels = records()
     tables.append(read_parts(sharded(tmp_path / "other", [60, 300], -rows, labels)))
-    alone = [tensors(FITS["softmax"]().fit(table)) for table in tables]
+    alone = [tensors_of(FITS["softmax"]().fit(table)) for table in tables]
     assert alone[0] == alone[1] != alone[2]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -707,7 +706,7 @@ def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
         with ThreadPoolExecutor(3) as threads:
             found = list(
                 threads.map(
-                    lambda table: tensors(FITS["softmax"]().fit(table)), 4 * tables
+                    lambda table: tensors_of(FITS["softmax"]().fit(table)), 4 * tables
                 )
             )
     finally:
@@ -801,20 +800,20 @@ def test_no_selection_depends_on_the_parts(
     monkeypatch.setattr(public, "_TALLY_BYTES", tally_bytes)
     watched = Watched([], [])
     model = selected(read_parts(folder, engine=watched), X_public=pool, case=case)
-    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert tensors_of(model) == tensors_of(selected(*records(), case=case))
     assert len(watched.sent) > 3  # three pieces, and those that were looked at again
 
 
 @pytest.mark.parametrize("case", SELECTIONS)
 def test_no_selection_depends_on_ray(case, folder, pool, ray_engine):
     model = selected(read_parts(folder, engine=ray_engine), X_public=pool, case=case)
-    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert tensors_of(model) == tensors_of(selected(*records(), case=case))
     assert Term(Assumption.CLUSTER) in model.guarantee_.assumptions
 
 
 def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
     model = selected(read_parts(folder, engine=ray_engine), X_public=public_rows())
-    assert tensors(model) == tensors(selected(*records()))
+    assert tensors_of(model) == tensors_of(selected(*records()))
 
 
 @pytest.mark.parametrize("places", [(0, 0, 1, 2), (0, 1)])
@@ -838,7 +837,7 @@ class OfOnePart(LocalEngine):
 def test_scores_of_some_private_records_would_be_noticed(folder, pool):
     """The control of the tests of equal selections."""
     model = selected(read_parts(folder, engine=OfOnePart()), X_public=pool)
-    assert tensors(model) != tensors(selected(*records()))
+    assert tensors_of(model) != tensors_of(selected(*records()))
 
 
 def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(
@@ -849,7 +848,7 @@ def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(
         replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine), X_public=pool
     )
     assert len(list((tmp_path / "marks").iterdir())) == 3
-    assert tensors(model) == tensors(selected(*records()))
+    assert tensors_of(model) == tensors_of(selected(*records()))
 
 
 def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
@@ -888,4 +887,4 @@ def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
     )
     selected(read_parts(folder), X_public=pool)
     assert len(reads) == 5
-    assert not sums._CACHE
+    assert not sums.CACHE

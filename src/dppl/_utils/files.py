@@ -68,7 +68,7 @@ def reserved(
     if not overwrite and os.path.lexists(path):
         raise FileExistsError(_exists(path))
     # One name for one file, so that two processes meet at its lock.
-    part = path.with_name(f"{_beginning(path)}reserved")
+    part = path.with_name(f"{part_prefix(path)}reserved")
     refusal = f"{path} is being written by another process."
     with unpaid(), named(path):
         descriptor = _open_part(part, _mode(path, private), refusal)
@@ -77,7 +77,7 @@ def reserved(
             with unpaid(), named(path):
                 if private and hasattr(os, "fchmod"):
                     os.fchmod(descriptor, 0o600)
-                _take_room(descriptor, size)
+                take_room(descriptor, size)
             yield Output(path, part, descriptor, overwrite=overwrite, private=private)
         finally:
             with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ def atomic_file(
     hidden file, too, which `remove_parts` removes.
     """
     path = target_of(path, overwrite=overwrite)
-    part = path.with_name(f"{_beginning(path)}{secrets.token_hex(8)}.part")
+    part = path.with_name(f"{part_prefix(path)}{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(
             part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _mode(path, private)
@@ -142,7 +142,10 @@ def target_of(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 
     An error says why it cannot be, as far as its folder and its permissions tell.
     """
-    path = Path(os.path.realpath(path)) if overwrite else Path(path)
+    if overwrite:
+        path = Path(os.path.realpath(path))
+    else:
+        path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"there is no folder {path.parent} to write {path.name} into."
@@ -202,7 +205,7 @@ def _exists(path: str | os.PathLike[str]) -> str:
     return f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
 
 
-def _take_room(descriptor: int, size: int) -> None:
+def take_room(descriptor: int, size: int) -> None:
     """Take room on the disk, and quota, by which a later write of as many bytes cannot fail."""
     os.ftruncate(descriptor, 0)  # what a killed process has left
     if hasattr(os, "posix_fallocate"):
@@ -248,8 +251,10 @@ def _take_name(part: Path, path: Path, *, overwrite: bool) -> None:
 def _rescued(path: Path, content: bytes, private: bool) -> str:
     """Write what cannot be written where it belongs to another folder, and say where it is."""
     name = f"{path.stem[:100]}-{secrets.token_hex(4)}{path.suffix[:20]}"
-    shared = () if private else (Path.cwd(), Path(tempfile.gettempdir()))
-    for folder in (state_folder(), *shared):
+    folders = [state_folder()]
+    if not private:
+        folders += [Path.cwd(), Path(tempfile.gettempdir())]
+    for folder in folders:
         kept = folder / name
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -326,11 +331,11 @@ def named(path: Path) -> Iterator[None]:
 
 def remove_parts(path: Path) -> None:
     """Remove what killed processes left when they wrote this file; nobody else may be writing it."""
-    for part in path.parent.glob(f"{_beginning(path)}*"):
+    for part in path.parent.glob(f"{part_prefix(path)}*"):
         part.unlink(missing_ok=True)
 
 
-def _beginning(path: Path) -> str:
+def part_prefix(path: Path) -> str:
     # Of one length, for a name may be as long as the system takes it.
     return f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}."
 

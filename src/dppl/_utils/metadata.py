@@ -18,8 +18,12 @@ _LONGEST_NAME = 4000
 def stated(X: Any, entry: str) -> str | None:
     """Return an entry of the metadata of a table, if it has one that may be a name."""
     metadata = getattr(X, "metadata", None)
-    text = metadata.get(entry) if isinstance(metadata, dict) else None
-    return text if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
+    text = None
+    if isinstance(metadata, dict):
+        text = metadata.get(entry)
+    if isinstance(text, str) and len(text) <= _LONGEST_NAME:
+        return text
+    return None
 
 
 def columns_of(X: Any) -> dict[str, str]:
@@ -32,12 +36,11 @@ def columns_of(X: Any) -> dict[str, str]:
 
 def checked_columns(value: Any) -> dict[str, str] | None:
     """Return names of columns, or None for anything else."""
-    whole = isinstance(value, dict) and set(value) <= {"x", "y", "id"}
-    return (
-        value
-        if whole and all(isinstance(name, str) for name in value.values())
-        else None
-    )
+    if not isinstance(value, dict) or not set(value) <= {"x", "y", "id"}:
+        return None
+    if not all(isinstance(name, str) for name in value.values()):
+        return None
+    return value
 
 
 def depends_on_company(X: Any) -> bool:

@@ -1,8 +1,8 @@
-"""How far long work is, shown to a person who watches and to nothing that keeps it.
+"""Progress bars, for somebody who watches and never for a log.
 
-Units of work are public, such as steps of a descent; but the time that is left grows
-with the number of private records. So a terminal or a notebook shows it, and forgets it
-when the work ends; a pipe, a log or a file never does.
+The units of work are public, such as steps of a descent, but the time that remains
+grows with the number of private records. So a bar is shown on a terminal or in a
+notebook and removed at the end; a pipe, a log or a file gets none.
 """
 
 import sys
@@ -18,7 +18,7 @@ _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Show nothing of the work in the block: the number of its tasks is a secret, or when one of them ends."""
+    """Show no bars in the block: how many tasks it has, or when one of them ends, is secret."""
     token = _hidden.set(True)
     try:
         yield
@@ -30,12 +30,13 @@ def hidden() -> Iterator[None]:
 def progress(
     what: str, total: int | Callable[[], int] | None = None, *, delay: float = 0.0
 ) -> Iterator[Callable[..., None]]:
-    """Show that work is going on and, with a total, how far it is, after `delay` seconds; yields what counts units.
+    """Show a bar after `delay` seconds; yields the function that advances it.
 
-    `what` must say nothing about private data. `total` is called, if it is a function,
+    `what` must say nothing about private data. If `total` is a function, it is called
     only where somebody watches.
     """
-    kind, bar = _bar(), None  # type: tuple[Any, Any]
+    kind = _bar()
+    bar: Any = None
     if kind is not None:
         if callable(total):
             with progress("counting"):
@@ -65,7 +66,7 @@ def progress(
 
 
 def steps(count: int) -> Iterator[int]:
-    """Yield the numbers of the steps of a fit, and show how far it is if it takes long."""
+    """Yield the step numbers of a fit, and show a bar if it takes long."""
     with progress("fitting", count, delay=PATIENCE) as advance:
         for step in range(count):
             yield step
@@ -73,7 +74,7 @@ def steps(count: int) -> Iterator[int]:
 
 
 def _bar() -> Any:
-    """Return the kind of bar that a notebook or a terminal shows; None where nobody watches."""
+    """Return the class of bars for a notebook or a terminal; None where nobody watches."""
     with suppress(
         Exception
     ):  # stderr may be None, closed, or something that only writes

@@ -65,11 +65,10 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
         or sha256(content.replace(stated.encode(), _UNSET.encode())).hexdigest()
         != stated
     ):
-        what = (
-            "has no checksum"
-            if not stated
-            else "is damaged: its checksum is not the one of its content"
-        )
+        if not stated:
+            what = "has no checksum"
+        else:
+            what = "is damaged: its checksum is not the one of its content"
         raise ValueError(f"{what}. Fetch or fit it again.")
     return fields, tensors
 

@@ -92,8 +92,12 @@ class AuditResult:
         return {**content, "violation": self.violation}
 
     def __str__(self) -> str:
-        at = f" at delta = {self.delta:.3g}" if self.delta else ""
-        unit = "" if self.unit is None else f" for {words.text(self.unit)}"
+        at = ""
+        if self.delta:
+            at = f" at delta = {self.delta:.3g}"
+        unit = ""
+        if self.unit is not None:
+            unit = f" for {words.text(self.unit)}"
         return (
             f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at}{unit} ({self.notion}); measured at least "
             f"{self.lower_bound:.4g} with confidence {self.confidence:.10g} ({self.bound} bound, runs: {self.runs}, "
@@ -174,9 +178,10 @@ def audit(
     (guarantee,) = guarantees
     # The sharpest claim: the mu of Gaussian releases, and else the budget, or the
     # epsilon at `delta`.
-    claim = (
-        guarantee.budget if delta is None else ApproxDP(guarantee.epsilon(delta), delta)
-    )
+    if delta is None:
+        claim = guarantee.budget
+    else:
+        claim = ApproxDP(guarantee.epsilon(delta), delta)
     if guarantee.mu is not None and not any(
         "epsilon" in release.cost for release in guarantee.releases
     ):
@@ -228,8 +233,11 @@ def _compare(
 ) -> AuditResult:
     gaussian = isinstance(claim, GaussianDP)
     runs = len(samples[0])
-    claim = claim if delta is None else claim.to_approx(delta)
-    delta = claim.delta if isinstance(claim, ApproxDP) else 0.0
+    if delta is not None:
+        claim = claim.to_approx(delta)
+    delta = 0.0
+    if isinstance(claim, ApproxDP):
+        delta = claim.delta
     parameter, claimed = next(iter(claim.to_dict().items()))
     tested: bounds.Parameter = (
         "mu" if gaussian else "rho" if isinstance(claim, ZCDP) else "epsilon"

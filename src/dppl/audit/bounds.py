@@ -86,11 +86,9 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
     """Return the epsilon of a Gaussian mechanism at `delta`, rounded down."""
     validate.open_unit(delta=delta)
     # The kernel rounds up, by less than is taken off here.
-    return (
-        max(0.0, GaussianDP(mu).to_approx(delta).epsilon * _ROUND_DOWN - 1e-12)
-        if mu > 0
-        else 0.0
-    )
+    if mu > 0:
+        return max(0.0, GaussianDP(mu).to_approx(delta).epsilon * _ROUND_DOWN - 1e-12)
+    return 0.0
 
 
 def clopper_pearson(

@@ -192,9 +192,10 @@ def worst_case(
         )
     # Sums of classes are as long as their rows; matrices of few entries are drawn
     # sooner.
-    dim = (
-        _DIM if all(query.per_class or query.selects for query in queries) else _FEW_DIM
-    )
+    if all(query.per_class or query.selects for query in queries):
+        dim = _DIM
+    else:
+        dim = _FEW_DIM
     label, (row, opposite, orthogonal) = (
         classes[0],
         np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, dim),

@@ -96,12 +96,12 @@ class Verification:
     def __str__(self) -> str:
         if self.reason is not None:
             return f"It cannot be verified: {self.reason}"
-        lines = [
-            f"{one.what}: {one.stated}"
-            if one.holds
-            else f"{one.what}: {one.stated} is stated, {one.computed} computed"
-            for one in self.checks
-        ]
+        lines = []
+        for one in self.checks:
+            line = f"{one.what}: {one.stated}"
+            if not one.holds:
+                line += f" is stated, {one.computed} computed"
+            lines.append(line)
         return "\n".join([*lines, "Verified." if self.holds else "NOT verified."])
 
 
@@ -167,9 +167,10 @@ def verify(
             raise ModelFileError(f"{path} {what}. Fetch or fit it again.") from None
         if all(check.holds for check in checks):
             checks.append(_whole(path))
-        said = (
-            _BELIEVED if stated["secure_noise"] is True else (*_BELIEVED[:-1], _SEEDED)
-        )
+        if stated["secure_noise"] is True:
+            said = _BELIEVED
+        else:
+            said = (*_BELIEVED[:-1], _SEEDED)
         return Verification(tuple(checks), (*said, *believed))
 
 
@@ -188,7 +189,9 @@ def _of_estimator(path: Path) -> _Promises:
             f"{fields['estimator']} is no method of dppl, and only its code says what it measures."
         )
     stated = fields["guarantee"]
-    n_tasks = int(tensors["n_tasks"][0]) if "n_tasks" in tensors else 1
+    n_tasks = 1
+    if "n_tasks" in tensors:
+        n_tasks = int(tensors["n_tasks"][0])
     try:
         of_one = [_promised(fields, estimator, variant) for variant in (0, 1)]
         promises = of_one
@@ -236,7 +239,9 @@ def _promised(
     if described:
         examples = stand_in(len(described))
     estimator.set_params(public=PublicData(rows, examples, described or None))
-    groups = () if Unit(stated["unit"]) is Unit.PERSON else None
+    groups = None
+    if Unit(stated["unit"]) is Unit.PERSON:
+        groups = ()
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
@@ -281,12 +286,11 @@ def _compared(
         "exact": promised.exact,
         "n_models": promised.n_models,
     }
-    differ = _check("whom it protects", says_whom, whom)
-    yield (
-        replace(differ, stated=f"{words.text(promised.unit)} ({promised.adjacency})")
-        if differ.holds
-        else differ
-    )
+    checked = _check("whom it protects", says_whom, whom)
+    if checked.holds:
+        protected = f"{words.text(promised.unit)} ({promised.adjacency})"
+        checked = replace(checked, stated=protected)
+    yield checked
     delta = promised.usual_delta
     budget = {"notion": promised.budget.notion, **promised.budget.to_dict()}
     total = (
@@ -448,5 +452,10 @@ def _shown(value: Any, form: str) -> str:
     """Write a number in a form, and a code in words."""
     if isinstance(value, Term | Code):
         return words.text(value)
-    text = f"{value:{form}}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
+    if isinstance(value, float):
+        text = f"{value:{form}}"
+    else:
+        text = str(value)
+    if len(text) <= _LETTERS:
+        return text
+    return f"{text[:_LETTERS]}..."

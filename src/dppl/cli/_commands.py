@@ -83,7 +83,10 @@ def app_with(names: Collection[str]) -> App:
         **_SETTINGS,
     )
     for place, (name, sentence) in enumerate(COMMANDS.items()):
-        one = _imported(name) if name in names else App(name=name, help=sentence)
+        if name in names:
+            one = _imported(name)
+        else:
+            one = App(name=name, help=sentence)
         one.sort_key = place
         app.command(one)
     return app
@@ -92,7 +95,10 @@ def app_with(names: Collection[str]) -> App:
 @cache
 def _imported(name: str) -> App:
     """Import a command, or a group of several, which takes up to seconds."""
-    package = "dppl.lab.commands" if name in _OF_THE_LAB else "dppl.cli"
+    if name in _OF_THE_LAB:
+        package = "dppl.lab.commands"
+    else:
+        package = "dppl.cli"
     defined = importlib.import_module(f"{package}.{name}")
     if not hasattr(defined, "COMMANDS"):
         app = _app(name, getattr(defined, name.capitalize()))

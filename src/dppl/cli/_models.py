@@ -21,7 +21,9 @@ def load_model(path: Path) -> EmbeddingClassifier | Finetuned:
     from dppl.finetune.tune import Finetuned
     from dppl.methods import load
 
-    return Finetuned(path) if is_finetuned(path) else load(path)
+    if is_finetuned(path):
+        return Finetuned(path)
+    return load(path)
 
 
 def read_rows_for(

@@ -132,9 +132,9 @@ def balance(book: dict[str, Any]) -> str:
     """Return what an account may spend, has spent and has left."""
     from dppl.statement.words import in_words, rounded_down
 
-    adds = (
-        _SQUARES if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
-    )
+    adds = ""
+    if book["accounting"] == "gdp" and "mu" not in book["budget"]:
+        adds = _SQUARES
     left = rounded_down(book["left"], book["budget"])
     return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
 

@@ -39,9 +39,10 @@ def parse_pairs(
         # Literals alone: nothing that is typed runs as code.
         if literal:
             try:
-                values[name] = (
-                    _CONSTANTS[text] if text in _CONSTANTS else ast.literal_eval(text)
-                )
+                if text in _CONSTANTS:
+                    values[name] = _CONSTANTS[text]
+                else:
+                    values[name] = ast.literal_eval(text)
             except (SyntaxError, ValueError):
                 values[name] = tuple(text.split(",")) if "," in text else text
     return values

@@ -69,17 +69,23 @@ class Records:
     @property
     def labels(self) -> Path | None:
         """The file of labels apart."""
-        return Path(self.how["labels"]) if "labels" in self.how else None
+        if "labels" in self.how:
+            return Path(self.how["labels"])
+        return None
 
     def shown(self) -> str:
         """Return DATA as messages show it, without a password."""
-        return "the query" if "sql" in self.how else shown_as(self.path)
+        if "sql" in self.how:
+            return "the query"
+        return shown_as(self.path)
 
     def several(self) -> Any:
         """Return how labels are given, where a record may have several."""
         from dppl.kernel.label_sets import MultiLabel
 
-        return MultiLabel(self.how["separator"]) if "separator" in self.how else None
+        if "separator" in self.how:
+            return MultiLabel(self.how["separator"])
+        return None
 
     def columns(self) -> io.Columns:
         """Return the columns that are named."""
@@ -197,11 +203,9 @@ def labels_hint(records: io.Source) -> str:
     kind = records.parameters["kind"]
     if kind == "images":
         return "sort the images into a folder for each class, or name a CSV file with --read labels"
-    return (
-        "write the texts with their labels as a CSV file"
-        if kind == "text"
-        else "name their column with --y"
-    )
+    if kind == "text":
+        return "write the texts with their labels as a CSV file"
+    return "name their column with --y"
 
 
 def require_labels(table: io.EmbeddingTable | io.PartedTable, path: Path) -> Any:

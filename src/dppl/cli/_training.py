@@ -62,11 +62,10 @@ class Budget:
             refuse_slip(budget, allowed=self.weak, implied=True)
             return budget
         assert self.epsilon is not None
-        budget = (
-            PureDP(self.epsilon, allow_weak=self.weak)
-            if self.delta is None
-            else ApproxDP(self.epsilon, self.delta, allow_weak=self.weak)
-        )
+        if self.delta is None:
+            budget = PureDP(self.epsilon, allow_weak=self.weak)
+        else:
+            budget = ApproxDP(self.epsilon, self.delta, allow_weak=self.weak)
         refuse_slip(budget)
         return budget
 

@@ -13,14 +13,14 @@ from dppl.errors import ParameterError
 
 @request(panel="data")
 class BeforeCharge(Records):
-    """What may stop a run before anything is embedded or charged; without these options no record decides that."""
+    """Checks that may stop a run before anything is embedded or charged; by default, no record can."""
 
     unusable: str = option(
         "skip|stop|ask",
-        "What to do if records cannot be used, have labels outside the class list or, with --groups, no id. skip: no "
-        "word of them. stop: before anything is embedded or charged, which is one bit about the records. ask: first "
-        "show on your terminal alone what `dppl check` shows. No guarantee covers that bit, or your answer. Default "
-        "skip.",
+        "What to do if records cannot be used, have labels outside the class list or, with --groups, have no id. "
+        "skip: leave them out silently. stop: exit before anything is embedded or charged, which reveals one bit "
+        "about the records. ask: first show what `dppl check` shows, on your terminal only. No guarantee covers that "
+        "bit or your answer. Default skip.",
         "skip",
         typed={"strict": "--unusable stop", "review": "--unusable ask"},
     )
@@ -40,9 +40,9 @@ class BeforeCharge(Records):
         fit: bool = False,
         several: Any = None,
     ) -> None:
-        """Show its owner what a run can use, and stop if that is not enough, as far as the options ask for it.
+        """If the options ask for it, show which records a run can use, or stop if some cannot be used.
 
-        `read` returns a table or source, the classes if they are known, and ids of
+        `read` returns the table or source, the classes if known, and the ids of
         persons. A strict `fit` stops by itself: it knows the encoder.
         """
         if self.unusable == "skip" or (fit and self.unusable == "stop"):
@@ -55,8 +55,8 @@ class BeforeCharge(Records):
         if self.unusable == "ask":
             review(report, fit=fit)
         else:
-            # A record of several labels is used without those that are unknown, but not
-            # by a strict run.
+            # A multi-label record is used without its unknown labels, but not by a
+            # strict run.
             outside = several is not None and bool(
                 report["labels"] and report["labels"]["unknown"]
             )
@@ -64,11 +64,12 @@ class BeforeCharge(Records):
             refuse_unusable_records(report["used"] - (outside or nobody), report["n"])
 
     def strictly(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters of a fit, of which a strict run is one."""
+        """Return the parameters of a fit; a run that stops at unusable records has strict labels."""
         if self.unusable != "stop":
             return options
         if "unknown_labels" in options:
             raise ParameterError(
-                "stop goes without --options unknown_labels.", parameter="unusable"
+                "stop sets unknown_labels itself; leave that out of --options.",
+                parameter="unusable",
             )
         return options | {"unknown_labels": "strict"}

@@ -71,7 +71,10 @@ class Audit(Budget):
 
         # With mu, delta is no part of the budget.
         delta = None if self.mu is None else self.delta
-        budget = self.budget() if delta is None else replace(self, delta=None).budget()
+        if delta is None:
+            budget = self.budget()
+        else:
+            budget = replace(self, delta=None).budget()
         options = parse_pairs(self.options, "options")
         estimator = estimator_of(self.method, budget, [0, 1], **options)
         if self.person_records is None and (
@@ -102,8 +105,12 @@ class Audit(Budget):
 def _print(result: AuditResult, adjacency: str) -> None:
     from dppl.statement.words import text
 
-    at = f" at delta = {result.delta:.3g}" if result.delta else ""
-    few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
+    at = ""
+    if result.delta:
+        at = f" at delta = {result.delta:.3g}"
+    few = ""
+    if not result.lower_bound:
+        few = "; more runs, or a larger budget, show more"
     rows = {
         "method": f"{result.method}, {adjacency}",
         "protects": "" if result.unit is None else text(result.unit),

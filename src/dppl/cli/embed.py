@@ -87,7 +87,7 @@ class Embed(X, Y, Persons, BeforeCharge):
     )
 
     def run(self) -> None:
-        """Embed and say where the table lies."""
+        """Embed the records and print where the table is."""
         out = self.out
         if (
             not out.parent.is_dir()
@@ -99,7 +99,7 @@ class Embed(X, Y, Persons, BeforeCharge):
             )
         if out.resolve().is_relative_to(self.path.resolve()):
             raise ParameterError(
-                f"must not lie in SOURCE, which is read; {out} does.", parameter="out"
+                f"must be outside SOURCE; {out} is in it.", parameter="out"
             )
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
@@ -119,7 +119,9 @@ class Embed(X, Y, Persons, BeforeCharge):
                 f"The table has no labels, which dppl predict does not need; for a fit {labels_hint(records)}."
             )
         else:
-            persons = "" if self.groups is None else f" --groups {io.PERSON}"
+            persons = ""
+            if self.groups is not None:
+                persons = f" --groups {io.PERSON}"
             echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
         tell_owner("the table", printable(done.report))
 
@@ -137,7 +139,7 @@ def load_encoder(encoder: str, precision: str = "auto") -> Encoder:
 
 @contextmanager
 def resumable(place: Path, works: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Say to a user who interrupts the work how to continue it, if that works."""
+    """Tell a user who interrupts the work how to continue it, if that is possible."""
     try:
         yield
     except KeyboardInterrupt as stop:

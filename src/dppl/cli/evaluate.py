@@ -183,9 +183,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 output.write(content)
                 for charge in evaluation.guarantee.charges:
                     account["ledger"].saved(charge, sha256(content).hexdigest())
-        chosen = (
-            None if self.max_error is None else evaluation.threshold(self.max_error)
-        )
+        chosen = None
+        if self.max_error is not None:
+            chosen = evaluation.threshold(self.max_error)
         if self.json:
             print_json(
                 evaluation.to_dict()
@@ -466,4 +466,6 @@ def _shown(value: float | None) -> str:
     """Return a count as it is, and a share with four digits."""
     if value is None:
         return "-"
-    return str(value) if isinstance(value, int) else f"{value:.4f}"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.4f}"

@@ -116,11 +116,10 @@ class Finetune(NoiseBudget, Training, Persons):
                 network.module, budget, classes, train=train, head=network.head
             )
         model.set_params(**options)
-        rate = (
-            usual_rate(budget, ledger)
-            if model.sampling_rate is None
-            else model.sampling_rate
-        )
+        if model.sampling_rate is None:
+            rate = usual_rate(budget, ledger)
+        else:
+            rate = model.sampling_rate
         # A count of the records, which divides the sum of gradients, would need a
         # budget.
         model.recipe = replace(model.recipe, batch_size=rate * self.n_records, **recipe)
@@ -138,9 +137,9 @@ class Finetune(NoiseBudget, Training, Persons):
                 overwrite=self.force,
                 **account,
             )
-        code = (
-            " --encoder URI, which names the network" if is_code(self.network) else ""
-        )
+        code = ""
+        if is_code(self.network):
+            code = " --encoder URI, which names the network"
         what = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
         self.print_release(model, account, what, code)
         tell_owner("the model", printable(report))

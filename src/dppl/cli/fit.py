@@ -76,7 +76,9 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
                     "is for a table; each institution has its own.", parameter=name
                 )
         # What is public is checked first, so that a slip costs neither time nor budget.
-        engine = None if self.engine == "local" else engine_of(self.engine)
+        engine = None
+        if self.engine != "local":
+            engine = engine_of(self.engine)
         table = self.path
         labels = self.labels
         x = self.x or "x"
@@ -103,10 +105,13 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
         account = self.account()
         from dppl.methods import PublicData  # here, because no help needs it
 
-        public = PublicData(
-            None if self.public is None else io.read_table(self.public, x=x, y=None),
-            None if self.examples is None else io.read_table(self.examples, x=x, y=y),
-        )
+        rows = None
+        if self.public is not None:
+            rows = io.read_table(self.public, x=x, y=None)
+        examples = None
+        if self.examples is not None:
+            examples = io.read_table(self.examples, x=x, y=y)
+        public = PublicData(rows, examples)
         if self.examples is not None:
             require_labels(public.examples, self.examples)
         # Every parameter is checked here, with nothing private read yet.
@@ -145,7 +150,10 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
         self, model: Any, X: Any, groups: Any
     ) -> AbstractContextManager[Output]:
         """Take the room of the model file, before the fit is charged."""
-        width = X.n_features if isinstance(X, io.PartedTable) else X.shape[1]
+        if isinstance(X, io.PartedTable):
+            width = X.n_features
+        else:
+            width = X.shape[1]
         room = model.most_bytes(model.plan(width), X, groups)
         return reserved(self.out, room, overwrite=self.force)
 
@@ -168,10 +176,8 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
 
 def summary(model: Any) -> str:
     """Return what a model is."""
-    started = (
-        ""
-        if model.examples_ is None
-        else f" Started from public examples: {model.examples_}."
-    )
+    started = ""
+    if model.examples_ is not None:
+        started = f" Started from public examples: {model.examples_}."
     shape = f"{len(model.classes_)} classes, {model.n_features_in_} features"
     return f"{type(model).__name__}: {shape}, {model.adjacency}.{started}"

@@ -85,7 +85,9 @@ class Create(Budget):
         rules = _rules(account.adjacency, account.unit, account.accounting)
         echo(f"Data set {printable(dataset)}: {budget}, {rules}.")
         note(budget.weakness)
-        person = "--groups COLUMN " if self.unit == Unit.PERSON else ""
+        person = ""
+        if self.unit == Unit.PERSON:
+            person = "--groups COLUMN "
         echo(
             f"Next: add {person}--ledger {place(file)} {printable(dataset)} to dppl train, fit or finetune"
         )
@@ -110,11 +112,10 @@ class Show:
         from dppl.kernel.privacy.ledger import UNSAVED, Ledger, accounts
 
         # A ledger without the data set that is named is a slip; one without any is new.
-        shown = (
-            accounts(self.file)
-            if self.dataset is None
-            else [Ledger(self.file, self.dataset)]
-        )
+        if self.dataset is None:
+            shown = accounts(self.file)
+        else:
+            shown = [Ledger(self.file, self.dataset)]
         books = [one.to_dict() for one in shown]
         if self.json:
             for release in (one for book in books for one in book["releases"]):
@@ -185,7 +186,10 @@ def _table(releases: list[dict[str, Any]]) -> Table:
 
     rows = []
     for release in releases:
-        part = [] if release["partition"] is None else [f"part {release['partition']}"]
+        if release["partition"] is None:
+            part = []
+        else:
+            part = [f"part {release['partition']}"]
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = IN_NO_FILE.get(release["status"], file)
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]

@@ -81,18 +81,17 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as stop:
         code = stop.code
     except KeyboardInterrupt as stop:
-        how, number = (
-            ("terminated", stop.args[0])
-            if isinstance(stop, _Ended)
-            else ("interrupted", signal.SIGINT)
-        )
+        if isinstance(stop, _Ended):
+            how, number = ("terminated", stop.args[0])
+        else:
+            how, number = ("interrupted", signal.SIGINT)
         _say(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])]))
         code = 128 + number
     except BrokenPipeError:
         _forget_broken()
         code = _BROKEN_PIPE
     except Exception as error:
-        code, message = _report(error)
+        code, message = described_error(error)
         _say(f"dppl: error: {' '.join(message.split())}")
     sys.exit(code)
 
@@ -105,7 +104,7 @@ def _say(text: str) -> None:
         _forget_broken()
 
 
-def _report(error: Exception) -> tuple[int, str]:
+def described_error(error: Exception) -> tuple[int, str]:
     """Return the exit code of an error, and the line that says what it means to a user."""
     if isinstance(error, CycloptsError):
         typed = " ".join(["dppl", *(error.command_chain or ())])
@@ -114,7 +113,9 @@ def _report(error: Exception) -> tuple[int, str]:
         code = _CODES.get(error.kind, _UNUSABLE)
         return code, _message(error, getattr(error, "typed", {}))
     if isinstance(error, OSError | MemoryError):
-        code = 2 if isinstance(error, FileExistsError) else _UNUSABLE
+        code = 2
+        if not isinstance(error, FileExistsError):
+            code = _UNUSABLE
         return code, _message(error, {})
     if os.environ.get("DPPL_DEBUG") == "1":
         traceback.print_exception(error)
@@ -174,14 +175,18 @@ def _as_typed(one: Argument, typed: Mapping[str, str]) -> str:
     name = _part(one.name, typed)
     value = shlex.quote(one.text)
     if name not in typed:
-        return f"{typed['options']} {name}={value}" if "options" in typed else str(one)
+        if "options" in typed:
+            return f"{typed['options']} {name}={value}"
+        return str(one)
     option = typed[name]
     if one.value is True:
         return option
     # An argument has no name to type, and an option such as `--read id` an equals sign.
     if not option.startswith("-"):
         return value
-    return f"{option}={value}" if " " in option else f"{option} {value}"
+    if " " in option:
+        return f"{option}={value}"
+    return f"{option} {value}"
 
 
 def _is_of_stdout(error: OSError) -> bool:

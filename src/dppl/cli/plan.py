@@ -93,11 +93,9 @@ class Plan(Budget):
         with progress("planning"):
             plan = plan_budget(budget, **how)
         note(budget.weakness)
-        evaluation = (
-            None
-            if self.n_test is None
-            else _evaluation(plan, self.n_test, self.smallest is not None)
-        )
+        evaluation = None
+        if self.n_test is not None:
+            evaluation = _evaluation(plan, self.n_test, self.smallest is not None)
         if self.json:
             print_json(
                 plan.to_dict()
@@ -145,7 +143,9 @@ def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPl
     """Plan an evaluation at the same budget, of test records in which classes have the same shares."""
     from dppl.planning import plan_evaluation
 
-    smallest = max(1, plan.smallest * n_test // plan.n_records) if has_rarest else None
+    smallest = None
+    if has_rarest:
+        smallest = max(1, plan.smallest * n_test // plan.n_records)
     rate = plan.balanced_accuracy
     return plan_evaluation(
         plan.budget,

@@ -67,13 +67,12 @@ class OnModel(X, Records):
             raise InputError(
                 f"{self.shown()} holds embeddings; a model of `dppl finetune` takes images."
             )
-        given = (
-            "encoder"
-            if self.encoder
-            else "read"
-            if self.how.keys() - {"labels", "separator"}
-            else None
-        )
+        if self.encoder:
+            given = "encoder"
+        elif self.how.keys() - {"labels", "separator"}:
+            given = "read"
+        else:
+            given = None
         if given is not None:
             raise ParameterError(
                 f"is for images and texts, but {self.shown()} holds embeddings.",
@@ -99,7 +98,10 @@ class OnModel(X, Records):
             if labelled:
                 raise
             return NoRecords()
-        known = getattr(model, "columns_", {}) if remembers else {}
+        if remembers:
+            known = getattr(model, "columns_", {})
+        else:
+            known = {}
         y = given.y or known.get("y") if labelled else None
         columns = replace(
             given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id")
@@ -293,7 +295,9 @@ class Predict(OnModel, Engine):
             or self.min_confidence is not None
         )
         shares: Any = self.shares if probable else None
-        engine = None if self.engine == "local" else engine_of(self.engine)
+        engine = None
+        if self.engine != "local":
+            engine = engine_of(self.engine)
         if self.path != _PIPE and self.holds_rows(model):
             x = self.x or "x"
             rows: Any = read_rows_for(model, self.path, x=x)
@@ -356,5 +360,7 @@ def is_network(model: EmbeddingClassifier | Finetuned) -> TypeGuard[Finetuned]:
 def _note_unusable(places: Sequence[str]) -> None:
     if places:
         named = ", ".join(map(printable, places[:_LISTED]))
-        rest = f" and {len(places) - _LISTED} others" if len(places) > _LISTED else ""
+        rest = ""
+        if len(places) > _LISTED:
+            rest = f" and {len(places) - _LISTED} others"
         note(f"these cannot be used, and their labels are empty: {named}{rest}.")

@@ -83,7 +83,9 @@ class Serve:
                     "is for a single model; a request may name its own.", parameter=name
                 )
         least = Least(self.min_confidence, self.min_similarity)
-        secret = None if self.token is None else read_token(self.token)
+        secret = None
+        if self.token is not None:
+            secret = read_token(self.token)
         limits = Limits(
             **parse_pairs(self.limits, "limits", [one.name for one in fields(Limits)])
         )

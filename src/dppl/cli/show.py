@@ -155,7 +155,9 @@ class Show(Account):
             implied = Guarantee.from_dict(description["guarantee"]).implied(delta)
             print_json({**description, "implied": implied, "file_sha256": sha256})
             return
-        results = None if self.results is None else read_evaluation(self.results)
+        results = None
+        if self.results is not None:
+            results = read_evaluation(self.results)
         if results is not None and not is_private(results):
             raise ParameterError(
                 "holds exact numbers, which no guarantee covers; for a page for their owner, add --out FILE.html.",
@@ -167,7 +169,9 @@ class Show(Account):
                 f"{model_card(description, sha256=sha256, results=results)}\n"
             )
             return
-        evaluation = None if results is None else of_model(results, description, sha256)
+        evaluation = None
+        if results is not None:
+            evaluation = of_model(results, description, sha256)
         _print(description, sha256, delta)
         if evaluation is not None:
             _print_evaluation(evaluation)
@@ -199,7 +203,10 @@ class Show(Account):
             note(
                 "figures computed on private records are not covered by the model's guarantee."
             )
-        form = "markdown" if out is None else _PAGES[out.suffix.lower()]
+        if out is None:
+            form = "markdown"
+        else:
+            form = _PAGES[out.suffix.lower()]
         given = {} if self.for_ is None else {"for_": self.for_}
         if self.language is not None:
             given["language"] = self.language
@@ -335,7 +342,10 @@ def _rows(releases: list[dict[str, Any]]) -> Iterator[list[Any]]:
     for one in releases:
         first = last + 1
         last = last + one["times"]
-        number = str(first) if first == last else f"{first} to {last}, each"
+        if first == last:
+            number = str(first)
+        else:
+            number = f"{first} to {last}, each"
         what = f"{number}: {one['statistic']}, by the {one['drawn']}"
         sensitivity = f"{one['norm']} sensitivity {one['sensitivity']}"
         yield [what, [sensitivity, *one["parameters"]], one["cost"]]

@@ -84,7 +84,9 @@ class Split(BeforeCharge):
         how: Any = {name: value for name, value in self.how.items() if name != "x"}
         place = self.database() if "sql" in how else self.path
         self.check_first(lambda: self.open_any(None))
-        key = None if self.key is None else self.key.read_bytes().strip()
+        key = None
+        if self.key is not None:
+            key = self.key.read_bytes().strip()
         io.split_file(place, *self.out, self.test, groups=self.groups, key=key, **how)
         train, test = map(printable, self.out)
         echo(

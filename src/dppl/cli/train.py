@@ -118,7 +118,9 @@ class Train(Training, Persons, Method):
         data = self.path
         public = self.public
         how = self.descriptions
-        described_in = None if how in ("auto", "names", "none") else Path(how)
+        described_in = None
+        if how not in ("auto", "names", "none"):
+            described_in = Path(how)
         # What is public is checked first, so that a slip costs neither time nor budget.
         private = (
             data,
@@ -136,11 +138,9 @@ class Train(Training, Persons, Method):
                 parameter="descriptions",
             )
         estimator = self.estimator(budget, classes, public)
-        examples = (
-            None
-            if how in ("auto", "none")
-            else described(described_in or how, estimator)
-        )
+        examples = None
+        if how not in ("auto", "none"):
+            examples = described(described_in or how, estimator)
         account = self.account()
         if "kind" not in self.how and data.suffix.lower() in (".npy", ".npz"):
             raise ParameterError(
@@ -151,7 +151,9 @@ class Train(Training, Persons, Method):
         # The encoder loads last, since it takes seconds and all of the above can still
         # refuse.
         encoder = load_encoder(self.encoder)
-        pool = None if public is None else _open_public(public, encoder)
+        pool = None
+        if public is not None:
+            pool = _open_public(public, encoder)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
         windows = getattr(encoder, "text_windows", None)
@@ -173,7 +175,9 @@ class Train(Training, Persons, Method):
                 **account,
             )
         # Printed when all is done: whoever reads a pipe may go away before.
-        code = " --encoder URI, as here" if is_code(self.encoder) else ""
+        code = ""
+        if is_code(self.encoder):
+            code = " --encoder URI, as here"
         self.print_release(estimator, account, summary(estimator), code)
         if (
             how == "auto"

@@ -157,7 +157,9 @@ class ContinualClassifier(EmbeddingClassifier):
         self.check_parameters()
         # A copy, so that another thread that learns a task meanwhile changes nothing
         # that is read here.
-        earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
+        earlier = None
+        if hasattr(self, self._RELEASED):
+            earlier = copy.copy(self)
         if earlier is not None:
             earlier._check_next(self, X)
         allowed = codes_of_task(task_classes, reading.public_classes(self.classes))
@@ -209,11 +211,10 @@ class ContinualClassifier(EmbeddingClassifier):
         task = plan.setting.task
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if task.earlier is not None:
-            whose = (
-                of_persons(guarantee, self.max_classes_per_person)
-                if task.of_persons
-                else guarantee
-            )
+            if task.of_persons:
+                whose = of_persons(guarantee, self.max_classes_per_person)
+            else:
+                whose = guarantee
             check_same_promise(
                 task.earlier.guarantee_, self._of_tasks(whose, task.number - 1)
             )

@@ -126,7 +126,9 @@ class ContinualDiscriminant(ContinualPrototypes):
         earlier = setting.task.earlier
         public = setting.public.rows
         if earlier is None:
-            return None if public is None else Axes.of(setting.lattice, public)
+            if public is None:
+                return None
+            return Axes.of(setting.lattice, public)
         if earlier.axes_ is None and public is not None:
             raise ParameterError(
                 "is read in the first task, and this stream began without.",

@@ -103,7 +103,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
         if options is not None and not (
             isinstance(options, dict) and set(options) <= set(known)
         ):
-            takes = f"a dictionary with some of {', '.join(known)}" if known else "None"
+            if known:
+                takes = f"a dictionary with some of {', '.join(known)}"
+            else:
+                takes = "None"
             raise ParameterError(
                 f"must be {takes} for head={self.head!r}.", parameter="head_options"
             )
@@ -195,11 +198,10 @@ class ContinualEnsemble(LatticeParameter, ContinualClassifier):
     def _layer(self, number: int) -> tuple[Float, Float]:
         """Return the weights and intercepts of a head, as they are combined with others."""
         coef = self.coef_[:, number]
-        offsets = (
-            np.zeros(len(coef))
-            if self.intercepts_ is None
-            else self.intercepts_[:, number]
-        )
+        if self.intercepts_ is None:
+            offsets = np.zeros(len(coef))
+        else:
+            offsets = self.intercepts_[:, number]
         if self.scores == "largest":
             return coef, offsets
         weights = normalised(coef)
@@ -222,7 +224,9 @@ def combined_scores(
     logits: Iterable[Array], allowed: Flags, n_rows: int, scores: str
 ) -> Float:
     """Return the score of each class from the logits of all heads, each for its classes in `allowed`."""
-    combine = np.logaddexp if scores == "normalised" else np.maximum
+    combine: np.ufunc = np.maximum
+    if scores == "normalised":
+        combine = np.logaddexp
     total = np.full((n_rows, len(allowed)), NEVER)
     for own, of_head in zip(allowed.T, logits, strict=True):
         with np.errstate(under="ignore"):  # the exponential of NEVER is 0
@@ -233,8 +237,6 @@ def combined_scores(
 def _with_one_more(task: Task, name: str, value: Array | None) -> Array:
     """Append the value of the new head to an attribute of the earlier model, along the second axis."""
     one = np.asarray(value)[:, None]
-    return (
-        one
-        if task.earlier is None
-        else np.concatenate([getattr(task.earlier, name), one], axis=1)
-    )
+    if task.earlier is None:
+        return one
+    return np.concatenate([getattr(task.earlier, name), one], axis=1)

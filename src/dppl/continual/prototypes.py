@@ -177,18 +177,19 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     @property
     def not_covered(self) -> tuple[Term[Caveat], ...]:  # type: ignore[override]
         """The private state of correlated noise."""
-        return () if self.noise == "independent" else (Term(Caveat.STREAM_STATE),)
+        if self.noise == "independent":
+            return ()
+        return (Term(Caveat.STREAM_STATE),)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to the sums of earlier ones."""
         task = setting.task
         n_classes = setting.n_classes
         scale = measure.unit("sums")
-        before = (
-            task.earlier.released_
-            if task.earlier
-            else ReleasedSums.none(n_classes, setting.lattice.dim)
-        )
+        if task.earlier:
+            before = task.earlier.released_
+        else:
+            before = ReleasedSums.none(n_classes, setting.lattice.dim)
         if self.noise != "independent":
             # A row for every class, of which nothing but the total is kept.
             n_sums = before.n_sums + np.isin(np.arange(n_classes), task.allowed)

@@ -22,11 +22,10 @@ class Preset:
     @property
     def weights(self) -> str:
         """Where the weights come from and under which licence, in a sentence."""
-        place = (
-            self.place
-            if "://" in self.place
-            else f"https://huggingface.co/{self.place}"
-        )
+        if "://" in self.place:
+            place = self.place
+        else:
+            place = f"https://huggingface.co/{self.place}"
         return f"The weights are at {place} ({self.licence})."
 
 
@@ -145,11 +144,10 @@ def _entry(
         modules = f"{modules} PIL"
         extra = "vision"
         kind = "images"
-    missing = (
-        []
-        if all(map(_is_installed, modules.split()))
-        else [f"libraries {how_to_install(extra)}"]
-    )
+    if all(map(_is_installed, modules.split())):
+        missing = []
+    else:
+        missing = [f"libraries {how_to_install(extra)}"]
     if place is not None:
         # The folders in which the hub and torch.hub keep what was downloaded.
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))

@@ -199,13 +199,14 @@ class FixedShapeEncoder:
         self.modality = adapter.modality
         self.prepare = adapter.prepare
         self.text_windows: TextWindows | None = getattr(adapter, "windows", None)
-        processors = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        if hasattr(os, "sched_getaffinity"):
+            processors = len(os.sched_getaffinity(0))
+        else:
+            processors = os.cpu_count() or 1
         # Threads that compute batches, one each.
-        self.workers = min(_MAX_WORKERS, processors) if adapter.device == "cpu" else 1
+        self.workers = 1
+        if adapter.device == "cpu":
+            self.workers = min(_MAX_WORKERS, processors)
         # By shape the numbers of rows below the full one that give the same bits.
         self._smaller: dict[Hashable, list[int]] = {}
 

@@ -192,7 +192,9 @@ def device_of(torch: Any, device: str) -> str:
             Argument("device", "cuda"),
             " needs a GPU that torch can use; it finds none.",
         )
-    return ("cuda" if available else "cpu") if device == "auto" else device
+    if device != "auto":
+        return device
+    return "cuda" if available else "cpu"
 
 
 def _refuse_memory(torch: Any, model: Any) -> None:
@@ -202,7 +204,10 @@ def _refuse_memory(torch: Any, model: Any) -> None:
         # Rotary embeddings that transformers adapts to the longest text so far, or to
         # the batch computed last.
         kind = getattr(module, "rope_type", None)  # one, or one for each type of layer
-        kinds = list(kind.values()) if isinstance(kind, dict) else [kind]
+        if isinstance(kind, dict):
+            kinds = list(kind.values())
+        else:
+            kinds = [kind]
         if isinstance(module, norms) and (
             module.training or module.running_mean is None
         ):

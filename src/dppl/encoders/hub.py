@@ -39,7 +39,9 @@ def model_folder(name: str, revision: str | None, extra: str) -> Path:
         )
     except (OSError, ValueError):  # not in the cache, or not a name on the hub
         cache = hub.constants.HF_HUB_CACHE
-        version = "" if revision is None else f" --revision {revision}"
+        version = ""
+        if revision is not None:
+            version = f" --revision {revision}"
         raise InputError(
             f"the model {name} is not on this machine, and dppl downloads nothing. `hf download {name}{version}` puts "
             f"it into {cache} (HF_HOME names another place); or give the path of a local folder in place of the name."

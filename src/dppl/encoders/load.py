@@ -17,12 +17,12 @@ from dppl.errors import InputError, ParameterError
 
 # The module of each scheme: `load` returns its adapter, and `windows`, if it is for
 # texts, its tokenizer alone.
-_MODULES = {
+MODULES = {
     **dict.fromkeys(("hf", "minilm", "st"), "dppl.encoders.transformers"),
     **{scheme: f"dppl.encoders.{scheme}" for scheme in ("onnx", "python", "timm")},
     "pixels": "dppl.encoders.pixels",
 }
-_NAMELESS = {"minilm", "pixels"}
+NAMELESS = {"minilm", "pixels"}
 _FORMS = (
     "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
     f"python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels or {', '.join(PRESETS)}"
@@ -123,21 +123,23 @@ def load_adapter(
     """Load the model of an encoder."""
     device = chosen_device(device)
     validate.one_of(get_args(EncoderPrecision), precision=precision)
-    source = parse(uri, _MODULES, _FORMS, "encoder")
+    source = parse(uri, MODULES, _FORMS, "encoder")
     try:
-        adapter: Adapter = importlib.import_module(_MODULES[source.scheme]).load(
+        adapter: Adapter = importlib.import_module(MODULES[source.scheme]).load(
             source, device, precision
         )
     except InputError as error:
-        where = f" {PRESETS[uri].weights}" if uri in PRESETS else ""
+        where = ""
+        if uri in PRESETS:
+            where = f" {PRESETS[uri].weights}"
         raise InputError(f"{error}{where}") from None
     return adapter
 
 
 def load_windows(uri: str) -> TextWindows:
     """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
-    source = parse(uri, _MODULES, _FORMS, "encoder")
-    module = importlib.import_module(_MODULES[source.scheme])
+    source = parse(uri, MODULES, _FORMS, "encoder")
+    module = importlib.import_module(MODULES[source.scheme])
     found: TextWindows | None = (
         module.windows(source) if hasattr(module, "windows") else None
     )
@@ -185,8 +187,8 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Enc
     """Split a URI, or the URI of a preset, that has one of some schemes; `forms` is what else is said."""
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
-    if scheme not in schemes or bool(name) == (scheme in _NAMELESS):
-        names = {name: name for name in _NAMELESS} | {
+    if scheme not in schemes or bool(name) == (scheme in NAMELESS):
+        names = {name: name for name in NAMELESS} | {
             name: one.uri.partition(":")[0] for name, one in PRESETS.items()
         }
         meant = validate.closest(

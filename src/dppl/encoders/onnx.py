@@ -105,7 +105,10 @@ class _Model:
             raise ParameterError(
                 Argument("device", "cuda"), " needs the package onnxruntime-gpu."
             )
-        gpu = ["CUDAExecutionProvider"] if on_gpu and device != "cpu" else []
+        if on_gpu and device != "cpu":
+            gpu = ["CUDAExecutionProvider"]
+        else:
+            gpu = []
         threads = runtime.SessionOptions()
         threads.intra_op_num_threads = threads.inter_op_num_threads = (
             1  # so that their number changes nothing
@@ -120,11 +123,15 @@ class _Model:
             ) from None
         self._session = session
         self.versions = f"onnxruntime {runtime.__version__}"
-        self.device = (
-            "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
-        )
+        if session.get_providers()[0] == "CUDAExecutionProvider":
+            self.device = "cuda"
+        else:
+            self.device = "cpu"
         self._inputs = {one.name: _TYPES[one.type] for one in session.get_inputs()}
-        self.dtype = "float16" if np.float16 in self._inputs.values() else "float32"
+        if np.float16 in self._inputs.values():
+            self.dtype = "float16"
+        else:
+            self.dtype = "float32"
         rows = session.get_inputs()[0].shape[0]
         self.rows = rows if isinstance(rows, int) else None
 
@@ -161,7 +168,9 @@ class _Model:
 def _statement(path: Path, metadata: str | None) -> dict[str, Any]:
     """Return what is stated for a model: in the file of its name, or in its own metadata."""
     file = path.with_suffix(".json")
-    text = file.read_text(encoding="utf-8") if file.is_file() else metadata
+    text = metadata
+    if file.is_file():
+        text = file.read_text(encoding="utf-8")
     if text is None:
         raise InputError(
             f"state the preprocessing of {path.name} in {file}; the module dppl.encoders.onnx says how."
@@ -226,9 +235,9 @@ def windows(source: EncoderUri) -> TextWindows | None:
     """Load the tokenizer of a model of texts alone; None for images."""
     path = Path(source.name)
     model = _Model(path, "cpu")
-    return (
-        _tokenizer(path, source, model.options)[1] if model.modality == "text" else None
-    )
+    if model.modality == "text":
+        return _tokenizer(path, source, model.options)[1]
+    return None
 
 
 def _tokenizer(
@@ -268,11 +277,11 @@ def _texts(
     pad = options.get("pad_id", 0)
     prompt = options.get("prompt", "")
     within = isinstance(name, dict)
-    digest = (
-        sha256(json.dumps(name).encode()).hexdigest()
-        if within
-        else files_digest(path.parent, [name])
-    )
+    digest: str | None
+    if within:
+        digest = sha256(json.dumps(name).encode()).hexdigest()
+    else:
+        digest = files_digest(path.parent, [name])
     said = f", prompt {prompt!r}" if prompt else ""
     adapter = TextAdapter(
         **shared,

@@ -197,7 +197,10 @@ def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     )
     values = values % 256 // (1 + seed % 4)  # bright and dark ones
     if seed % 4 == 0:  # and ones that are almost black, or almost white
-        values = values // 16 if seed % 8 == 0 else 255 - values // 16
+        if seed % 8 == 0:
+            values = values // 16
+        else:
+            values = 255 - values // 16
     return optional("PIL.Image", "pillow", "images").fromarray(values.astype(np.uint8))
 
 

@@ -57,12 +57,16 @@ def build(source: EncoderUri) -> ImageModel:
             f"timm has no model {name!r}; timm.list_models() names those it has."
         )
     config = timm.get_pretrained_cfg(name).to_dict()
-    weights = _file(torch, checkpoint) if checkpoint else _cached(config, name)
+    if checkpoint:
+        weights = _file(torch, checkpoint)
+    else:
+        weights = _cached(config, name)
     usual_side = config["input_size"][-1]
     side = source.number("size", usual_side)
-    size = (
-        {"img_size": side} if config["fixed_input_size"] and side != usual_side else {}
-    )
+    if config["fixed_input_size"] and side != usual_side:
+        size = {"img_size": side}
+    else:
+        size = {}
     model = timm.create_model(name, pretrained=False, num_classes=0, **size)
     _fill(timm, model, weights)
     usual = {option: config[option] for option in OPTIONS if option in config}

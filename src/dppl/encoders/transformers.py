@@ -70,7 +70,9 @@ def load(source: EncoderUri, device: str, precision: str) -> Adapter:
 def windows(source: EncoderUri) -> TextWindows | None:
     """Load the tokenizer of a model alone; None if it is for images."""
     named = _FORMS[source.scheme](source)
-    return None if _modality(named) == "image" else _tokenizer(named)[1]
+    if _modality(named) == "image":
+        return None
+    return _tokenizer(named)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,10 @@ def _sentences(source: EncoderUri) -> _Named:
         )
         inner = folder / modules[0]["path"]
         limits = _read(inner / "sentence_bert_config.json", {})
-        pooling = _read(folder / modules[1]["path"] / "config.json") if known else {}
+        if known:
+            pooling = _read(folder / modules[1]["path"] / "config.json")
+        else:
+            pooling = {}
         whole = pooling.pop("include_prompt", True) and not limits.get("do_lower_case")
         # One name now; before that, a switch for each way.
         way = pooling.get("pooling_mode") or ",".join(
@@ -156,9 +161,8 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
         config = transformers.AutoConfig.from_pretrained(named.folder, **_LOCAL)
     of_texts = getattr(config, "text_config", config)
     positions = getattr(of_texts, "max_position_embeddings", None) or 0
-    positions = (
-        positions if positions > 0 else _USUAL_LIMIT
-    )  # some models without a limit say -1
+    if positions <= 0:
+        positions = _USUAL_LIMIT  # some models without a limit say -1
     limit = named.source.number(
         "max_tokens", min(tokenizer.model_max_length, positions)
     )
@@ -216,11 +220,10 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
             return getattr(model, name)(**tensors).pooler_output
 
     else:
-        usual = (
-            "mean"
-            if modality == "text" or not hasattr(model.config, "num_attention_heads")
-            else "cls"
-        )
+        if modality == "text" or not hasattr(model.config, "num_attention_heads"):
+            usual = "mean"
+        else:
+            usual = "cls"
         pooling = source.options.get("pooling", usual)
         validate.one_of(("cls", "mean"), pooling=pooling)
 
@@ -230,11 +233,9 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
                 model(**tensors).last_hidden_state,
                 tensors.get("attention_mask"),
             )
-            return (
-                rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
-                if normalises
-                else rows
-            )
+            if normalises:
+                return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+            return rows
 
     def counts(name: str) -> bool:
         # A pooler is added with random weights where the file has none. Only

@@ -152,7 +152,9 @@ class TextWindows:
         ]
 
     def __str__(self) -> str:
-        return "" if self.max_windows == 1 else f", {self.max_windows} windows"
+        if self.max_windows == 1:
+            return ""
+        return f", {self.max_windows} windows"
 
 
 def said(preprocessing: str) -> str:
@@ -160,8 +162,6 @@ def said(preprocessing: str) -> str:
     found = _SAID.match(preprocessing)
     if found is None:
         return ""
-    return (
-        f"1 window of {found[1]} tokens"
-        if found[2] is None
-        else f"{found[2]} windows of {found[1]} tokens"
-    )
+    if found[2] is None:
+        return f"1 window of {found[1]} tokens"
+    return f"{found[2]} windows of {found[1]} tokens"

@@ -71,9 +71,9 @@ class AlreadyPredicted:
     def predict(self, X: Any) -> Any:
         """Return labels as they are, and the class of the largest probability."""
         table = np.asarray(X)
-        return (
-            X if table.ndim == 1 else self.classes_[np.nan_to_num(table).argmax(axis=1)]
-        )
+        if table.ndim == 1:
+            return X
+        return self.classes_[np.nan_to_num(table).argmax(axis=1)]
 
 
 def predictions_of(model: Any, X: Any) -> PendingPredictions:

@@ -71,25 +71,25 @@ class Comparison(Written):
     @property
     def better(self) -> Literal["first", "second"] | None:
         """Which classifier is better, or None where the interval holds 0."""
-        return (
-            "first"
-            if self.difference.low > 0
-            else "second"
-            if self.difference.high < 0
-            else None
-        )
+        if self.difference.low > 0:
+            return "first"
+        if self.difference.high < 0:
+            return "second"
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, JSON-ready."""
         return {"better": self.better} | Written.to_dict(self)
 
     def __str__(self) -> str:
-        counted = "persons" if self.unit == Unit.PERSON else "records"
-        verdict = (
-            "cannot tell which is better"
-            if self.better is None
-            else f"the {self.better} is better"
-        )
+        if self.unit == Unit.PERSON:
+            counted = "persons"
+        else:
+            counted = "records"
+        if self.better is None:
+            verdict = "cannot tell which is better"
+        else:
+            verdict = f"the {self.better} is better"
         return (
             f"On private test {counted}, about {self.n} of them: {verdict}.\n"
             f"accuracy of the first minus the second  {self.difference}\n"
@@ -199,11 +199,11 @@ def compare(
         partition,
         random_state,
     )
-    # Of records that both are right or wrong about, only the number counts: it divides.
-    ((signed,), v_signed), ((differ, same), v) = (
-        asked.in_records("signed"),
-        asked.in_records("disagreements"),
-    )
+    # Records about which both are right, or both wrong, cancel in the difference: only
+    # their number enters, in the denominator.
+    (signed,), v_signed = asked.in_records("signed")
+    (differ, same), v = asked.in_records("disagreements")
+    # Two-sided: half of the error on each side.
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return Comparison(
         difference=estimate(

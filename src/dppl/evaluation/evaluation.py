@@ -80,15 +80,15 @@ class Estimate(Written):
             return CANNOT_TELL
         # Shares have two digits, or three where the interval is that narrow; numbers of
         # records have none.
-        digits = 2 if max(abs(self.low), abs(self.high)) <= 1 else 0
+        digits = 0
+        if max(abs(self.low), abs(self.high)) <= 1:
+            digits = 2
         if digits and self.width < 0.02:
             digits = 3
         ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
-        return (
-            f"from {ends}"
-            if self.value is None
-            else f"{self.value:.{digits}f} ({ends})"
-        )
+        if self.value is None:
+            return f"from {ends}"
+        return f"{self.value:.{digits}f} ({ends})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +214,12 @@ def abstention(
         return Abstention(None, max_error, confidence, Estimate(0.0, 0.0, 0.0))
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     n = h + m
+    # Each range adds two noisy numbers, of right and of wrong answers.
     noise = 2 * v * (len(n) - first), 2 * v * first
-    share = (
-        intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z)
-        if first
-        else (1.0, 1.0, 1.0)
-    )
+    if first:
+        share = intervals.ratio(n[first:].sum(), n[:first].sum(), *noise, z)
+    else:
+        share = (1.0, 1.0, 1.0)
     return Abstention(
         CONFIDENCES[first], max_error, confidence, Estimate(*map(float, share))
     )
@@ -286,7 +286,10 @@ class Together:
         """
         for_persons = model.unit is Unit.PERSON
         if for_persons != (here.unit is Unit.PERSON):
-            reason = NoSum.MODEL_OF_PERSONS if for_persons else NoSum.MODEL_OF_RECORDS
+            if for_persons:
+                reason = NoSum.MODEL_OF_PERSONS
+            else:
+                reason = NoSum.MODEL_OF_RECORDS
             return cls(None, disjoint, reason)
         first = model.mu
         second = here.mu
@@ -309,7 +312,9 @@ class Together:
         return together
 
     def __str__(self) -> str:
-        return self.cost if self.mu is None else f"together with the model {self.cost}"
+        if self.mu is None:
+            return self.cost
+        return f"together with the model {self.cost}"
 
     @property
     def cost(self) -> str:
@@ -317,11 +322,10 @@ class Together:
         if self.reason is not None:
             return f"what model and evaluation cost together is not known, since {words.text(self.reason)}"
         assert self.mu is not None
-        why = (
-            "the evaluation says that the parts are disjoint, so the larger cost counts"
-            if self.disjoint
-            else "as if on the same records"
-        )
+        if self.disjoint:
+            why = "the evaluation says that the parts are disjoint, so the larger cost counts"
+        else:
+            why = "as if on the same records"
         return f"mu = {rounded_up(self.mu, 4)} ({why})"
 
 
@@ -399,7 +403,9 @@ class Evaluation(Written):
     @property
     def counted(self) -> str:
         """What the numbers count: records or persons."""
-        return "persons" if self.unit == Unit.PERSON else "records"
+        if self.unit == Unit.PERSON:
+            return "persons"
+        return "records"
 
     def threshold(self, max_error: float = 0.05) -> Abstention:
         """Return the least confidence at which at most `max_error` of the answers are wrong; it costs nothing more.

@@ -169,9 +169,10 @@ def balanced_accuracy(
     share = in_band / n_classes
     half = z * np.sqrt(np.sum(share**2 * (variance / spread**2 + of_sizes)))
     ends = np.clip([share @ low - half, share @ high + half], 0, 1)
-    middle = (
-        np.nan if lost.any() or (spread > 1).any() else np.clip(share @ recall, *ends)
-    )
+    if lost.any() or (spread > 1).any():
+        middle = np.nan
+    else:
+        middle = np.clip(share @ recall, *ends)
     return middle, ends[0], ends[1]
 
 

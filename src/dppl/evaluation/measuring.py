@@ -125,9 +125,9 @@ class Known:
         """
         while isinstance(model, Pipeline):
             model = model.steps[-1][1]
-        digest = (
-            sha256(model.to_bytes()).hexdigest() if hasattr(model, "to_bytes") else None
-        )
+        digest = None
+        if hasattr(model, "to_bytes"):
+            digest = sha256(model.to_bytes()).hexdigest()
         promised = getattr(model, "guarantee_", None)
         named = getattr(promised, "charges", ())
         is_disjoint = False
@@ -251,7 +251,9 @@ def evaluate(
     validate.one_of(("ignore", "strict"), unknown_labels=unknown_labels)
     validate.open_unit(confidence=confidence)
     validate.positive_integer(top_k=top_k)
-    k = top_k if pending.probabilities and n_classes > top_k else None
+    k = None
+    if pending.probabilities and n_classes > top_k:
+        k = top_k
     several = pending.several
     declared = measurements(
         n_classes, parts, probabilities=pending.probabilities, several=several
@@ -391,8 +393,12 @@ def check(
 
 def usual_parts(n_classes: int, *, probabilities: bool = True) -> set[str]:
     """Return what is asked if nothing is named."""
-    parts = {"precision"} | ({"calibration"} if probabilities else set())
-    return parts | ({"curve"} if probabilities and n_classes == 2 else set())
+    parts = {"precision"}
+    if probabilities:
+        parts.add("calibration")
+        if n_classes == 2:
+            parts.add("curve")
+    return parts
 
 
 def measurements(
@@ -496,7 +502,9 @@ def guarantee_of(
         ),
         n_models=0,
     )
-    return of_persons(guarantee, whole=True) if persons else guarantee
+    if persons:
+        return of_persons(guarantee, whole=True)
+    return guarantee
 
 
 def _together(known: Known, guarantee: Guarantee) -> Together | None:
@@ -568,11 +576,10 @@ def _said(
             intervals.ratio(right + among, neither, 2 * v["totals"], v["totals"], z)
         )
     # Without bands each class is one by itself.
-    table, of_table = (
-        (tables["bands"], v["bands"])
-        if "bands" in tables
-        else (tables["classes"], v["classes"])
-    )
+    if "bands" in tables:
+        table, of_table = (tables["bands"], v["bands"])
+    else:
+        table, of_table = (tables["classes"], v["classes"])
     sizes = tables["classes"].sum(axis=0)
     error = float(np.sqrt(2 * v["classes"]))
     said["balanced_accuracy"] = estimate(
@@ -748,7 +755,9 @@ def estimate(
 ) -> Estimate:
     """Return an estimate, without a value where its interval holds everything or is all that is known."""
     value, low, high = (float(one) for one in interval)
-    return Estimate(None if (low, high) == ends or value != value else value, low, high)
+    if (low, high) == ends or math.isnan(value):
+        return Estimate(None, low, high)
+    return Estimate(value, low, high)
 
 
 def number(interval: intervals.Interval) -> Estimate:

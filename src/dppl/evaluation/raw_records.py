@@ -27,7 +27,9 @@ def predicted_labels(source: Source) -> Column:
     def text(load: Callable[[], Any]) -> str | None:
         try:
             value = load()
-            return value.decode() if isinstance(value, bytes) else str(value)
+            if isinstance(value, bytes):
+                return value.decode()
+            return str(value)
         except (BadRecord, UnicodeError):
             return None
 

@@ -106,7 +106,10 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
     made.graph.output.extend(graph.outputs)
     made.doc_string = said["guarantee"]
     for name, value in said.items():
-        text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, allow_nan=False)
         made.metadata_props.add(key=f"dppl.{name}", value=text)
     onnx.checker.check_model(made, full_check=True)
     return made
@@ -161,12 +164,12 @@ def encoder_to_bytes(uri: str) -> bytes:
 def _load_encoder(path: Path, model: EmbeddingClassifier) -> Encoder:
     """Load an encoder, and check that it is the model's as far as the model says."""
     # Options of the model's encoder say how long texts may be, which the file does not.
-    place, mark, options = (
-        "" if model.encoder_ is None else Fingerprint.parse(model.encoder_).uri
-    ).partition("?")
-    loaded = load_encoder(
-        f"onnx:{path}{mark}{options}" if place.startswith("onnx:") else f"onnx:{path}"
-    )
+    uri = f"onnx:{path}"
+    if model.encoder_ is not None:
+        place, mark, options = Fingerprint.parse(model.encoder_).uri.partition("?")
+        if place.startswith("onnx:"):
+            uri += mark + options
+    loaded = load_encoder(uri)
     if model.encoder_ is not None and not loaded.fingerprint.same_function(
         Fingerprint.parse(model.encoder_)
     ):
@@ -245,11 +248,10 @@ class _Graph:
         name = f"{_PREFIX}{name}"
         array = np.asarray(value)
         if name not in [one.name for one in self.constants]:
-            texts = (
-                array.astype(object)
-                if array.dtype.kind == "U"
-                else np.ascontiguousarray(array)
-            )
+            if array.dtype.kind == "U":
+                texts = array.astype(object)
+            else:
+                texts = np.ascontiguousarray(array)
             self.constants.append(
                 self._onnx.numpy_helper.from_array(texts.reshape(array.shape), name)
             )
@@ -301,7 +303,10 @@ class _Graph:
             "U": ("STRING", None, ""),
             "f": ("DOUBLE", np.float64, np.nan),
         }.get(classes.dtype.kind, ("INT64", np.int64, np.iinfo(np.int64).min))
-        names = classes if dtype is None else classes.astype(dtype)
+        if dtype is None:
+            names = classes
+        else:
+            names = classes.astype(dtype)
         best = self.node(
             "Gather",
             self.constant("classes", names),

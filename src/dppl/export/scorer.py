@@ -53,7 +53,9 @@ class Head:
 
     def turned_back(self, turn: Float) -> Head:
         """Return the head for rows before a rotation, which multiplies them by `turn` of shape (dim, dim)."""
-        center = None if self.center is None else turn @ self.center
+        center = None
+        if self.center is not None:
+            center = turn @ self.center
         if self.projection is not None:
             return replace(self, center=center, projection=self.projection @ turn.T)
         return replace(self, center=center, weights=self.weights @ turn.T)

@@ -2,7 +2,6 @@
 
 import json
 import os
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -85,8 +84,10 @@ def save(
     # Imported here, so that help texts name the formats at once.
     from dppl.export import onnx_graph, torch_module
 
-    make = partial(onnx_graph.to_bytes, encoder=encoder)
-    content = make(model) if to == "onnx" else torch_module.to_bytes(model)
+    if to == "onnx":
+        content = onnx_graph.to_bytes(model, encoder=encoder)
+    else:
+        content = torch_module.to_bytes(model)
     write_atomically(path, content, overwrite=overwrite)
 
 

@@ -174,9 +174,10 @@ class Federation:
         self.n_features = int(first["n_features"])
         self.unit = str(first["unit"])
         self.ids: tuple[()] | None = () if self.unit == Unit.PERSON else None
-        self.metadata = (
-            {} if first["encoder"] is None else {ENCODER: str(first["encoder"])}
-        )
+        if first["encoder"] is None:
+            self.metadata = {}
+        else:
+            self.metadata = {ENCODER: str(first["encoder"])}
         # What one table does not promise, the model of all does not.
         if any(one.get("rows_mix") is not False for one in self.described.values()):
             self.metadata[NOT_COVERED] = Caveat.ROWS_MIX
@@ -246,11 +247,10 @@ class Federation:
             The class list.
         """
         if needs_rows or strict:
-            what = (
-                "needs rows one after another"
-                if needs_rows
-                else "looks at records before it charges"
-            )
+            if needs_rows:
+                what = "needs rows one after another"
+            else:
+                what = "looks at records before it charges"
             raise ParameterError(
                 f"the fit {what}, and institutions answer with noisy sums alone."
             )
@@ -317,7 +317,9 @@ class Federation:
     def _exchange(self, names: Iterable[str], content: bytes) -> Mapping[str, bytes]:
         """Send a message to some of them, and return what came back in time."""
         messages = dict.fromkeys(names, content)
-        return self._transport.exchange(messages) if messages else {}
+        if messages:
+            return self._transport.exchange(messages)
+        return {}
 
     def _ask(
         self,
@@ -399,7 +401,10 @@ class _Accounts:
         before = journal.read("plan")
         # A random name, so that no two fits are one plan: equal plans would get equal
         # answers.
-        fit = uuid4().hex if before is None else Message.parse(before).fields["fit"]
+        if before is None:
+            fit = uuid4().hex
+        else:
+            fit = Message.parse(before).fields["fit"]
         several = "separator" in plan.parameters
         who: dict[str, Any] = {
             "unit": federation.unit,
@@ -522,11 +527,9 @@ class Answers:
         )
         for one, reason in reasons.items():
             if self.federation.missing == "stop" or not good:
-                again = (
-                    ""
-                    if journal.folder is None
-                    else " Fit again with the same folder to go on."
-                )
+                again = ""
+                if journal.folder is not None:
+                    again = " Fit again with the same folder to go on."
                 raise EngineError(
                     f"{one} does not answer ask {number + 1}: {reason}{again}"
                 )

@@ -139,11 +139,10 @@ def serve(
                     )
                 )
                 beaten = time.monotonic()
-            pause = (
-                _PAUSE_S
-                if _answered_one(client, node, answer)
-                else min(1.2 * pause, _LONGEST_PAUSE_S)
-            )
+            if _answered_one(client, node, answer):
+                pause = _PAUSE_S
+            else:
+                pause = min(1.2 * pause, _LONGEST_PAUSE_S)
             time.sleep(pause)
         except (http.HTTPError, RuntimeError) as error:
             if time.monotonic() - said > _SAID_S:
@@ -189,7 +188,10 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
     whole.metadata.__dict__["_message_id"] = (
         name  # a reply names the message that it answers
     )
-    record = whole.content.get(_RECORD, {}) if whole.has_content() else {}
+    if whole.has_content():
+        record = whole.content.get(_RECORD, {})
+    else:
+        record = {}
     reply = _wrapped(answer(bytes(record.get(_CONTENT, b""))), reply_to=whole)
     # The reply travels in the same way, and only parts that the SuperLink does not have
     # yet.
@@ -284,11 +286,12 @@ class Superlink:
         came: dict[str, bytes] = {}
         left = dict(messages)
         while time.monotonic() < end and (left or waiting):
-            nodes = (
-                {node.public_key: node.node_id for node in self._grid.get_nodes()}
-                if left
-                else {}
-            )
+            if left:
+                nodes = {
+                    node.public_key: node.node_id for node in self._grid.get_nodes()
+                }
+            else:
+                nodes = {}
             for name in [one for one in left if self._keys[one] in nodes]:
                 where = {
                     "dst_node_id": nodes[self._keys[name]],

@@ -16,12 +16,16 @@ class Journal:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self.folder = None if folder is None else lasting_folder(Path(folder))
+        self.folder = None
+        if folder is not None:
+            self.folder = lasting_folder(Path(folder))
 
     def read(self, name: str | int) -> bytes | None:
         """Return a file, None if it is not there."""
         path = self._path(name)
-        return path.read_bytes() if path is not None and path.exists() else None
+        if path is not None and path.exists():
+            return path.read_bytes()
+        return None
 
     def write(self, name: str | int, content: bytes) -> None:
         """Write a file that is not there yet."""
@@ -46,8 +50,6 @@ class Journal:
     def _path(self, name: str | int) -> Path | None:
         # Names are numbers with leading zeros, so that a listing has the order of the
         # asks.
-        return (
-            None
-            if self.folder is None
-            else self.folder / (name if isinstance(name, str) else f"{name:05}.answer")
-        )
+        if self.folder is None:
+            return None
+        return self.folder / (name if isinstance(name, str) else f"{name:05}.answer")

@@ -158,11 +158,9 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
     def map_of(
         model: Any,
     ) -> Any:  # sums are about a public centre, and softmax prototypes about their own
-        return (
-            model.lattice_.name
-            if isinstance(model, MeanPrototypes)
-            else model.lattice_.to_dict()
-        )
+        if isinstance(model, MeanPrototypes):
+            return model.lattice_.name
+        return model.lattice_.to_dict()
 
     plain = all(same_value(value, theirs.get(name)) for name, value in ours.items())
     return [

@@ -184,7 +184,10 @@ class Party:
         except Refusal as refusal:
             reason = str(refusal)[:_LONGEST_REASON]
         except Exception as error:  # of others than dppl, the text could quote a record
-            told = str(error) if isinstance(error, DpplError) else type(error).__name__
+            if isinstance(error, DpplError):
+                told = str(error)
+            else:
+                told = type(error).__name__
             sys.stderr.write(f"dppl: {self.name} failed to answer: {told}\n")
             reason = "it failed to answer; its operator sees why. Ask again later."
         return Message("refused", {"name": self.name, "reason": reason}, {}).to_bytes()
@@ -281,8 +284,12 @@ class Party:
         # The last answer that the ledger counts is missing in an older copy, and is
         # another one in a copy from which another process answered.
         noted = self._ledger.steps_begun(entry)
-        last = identity(journal.read(noted - 1) or b"") if noted else None
-        known = self._row(entry)["parameters"].get("last_answer") if noted else None
+        last = None
+        if noted:
+            last = identity(journal.read(noted - 1) or b"")
+        known = None
+        if noted:
+            known = self._row(entry)["parameters"].get("last_answer")
         if noted is None or last != known or journal.read("stopped") is not None:
             raise Refusal(_OTHER_COPY)
         self._plans[read.id] = _Paid(read, journal, entry, asked, noted)
@@ -349,9 +356,10 @@ class Party:
                 paid.agreement.n_features, self._classes, self._several
             ).total(left[name].measurement.query, **released)
         except Exception as error:  # whoever sent it may have sent anything
-            reason = (
-                str(error) if isinstance(error, DpplError) else type(error).__name__
-            )
+            if isinstance(error, DpplError):
+                reason = str(error)
+            else:
+                reason = type(error).__name__
             raise Refusal(f"{name!r} cannot be asked so: {reason}") from None
         answer = answer_to(
             content,
@@ -385,11 +393,9 @@ class Party:
                     max_classes=read.max_classes_per_person,
                     whole_persons=read.whole_persons,
                 )
-            seed = (
-                None
-                if self._random_state is None
-                else seed_of_ask(self._random_state, self.name, len(paid.asked))
-            )
+            seed = None
+            if self._random_state is not None:
+                seed = seed_of_ask(self._random_state, self.name, len(paid.asked))
             used = Counter(paid.asked)  # what was answered before a restart is spent
             return np.asarray(
                 Measure(read.paid, paid.records, seed, used)(name, **released), np.int64

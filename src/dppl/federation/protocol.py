@@ -112,7 +112,10 @@ def _check_values(fields: dict[str, Any]) -> None:
         value, depth = left.pop()
         seen += 1
         if isinstance(value, dict | list):
-            inside = [*value, *value.values()] if isinstance(value, dict) else value
+            if isinstance(value, dict):
+                inside = [*value, *value.values()]
+            else:
+                inside = value
             left += [(one, depth + 1) for one in inside]
         fits = True
         if isinstance(value, str):
@@ -331,7 +334,9 @@ def plan_bytes(
             field.name: getattr(one.query, field.name) for field in fields(one.query)
         }
         plain, arrays = packed(values)
-        named = None if one.statistic is None else one.statistic.to_dict()
+        named = None
+        if one.statistic is not None:
+            named = one.statistic.to_dict()
         how = {"percent": one.percent, "times": one.times, "statistic": named}
         measurements.append({"name": name, "query": kind, "values": plain, **how})
         tensors |= {f"{name}.{of}": array for of, array in arrays.items()}
@@ -357,7 +362,10 @@ def plan_bytes(
 
 def public_inputs(public: Any) -> dict[str, str]:
     """Return hashes of the public rows and examples of a fit."""
-    hashes = {} if public.rows is None else {"public rows": hash_of(public.rows)}
+    if public.rows is None:
+        hashes = {}
+    else:
+        hashes = {"public rows": hash_of(public.rows)}
     if public.examples is not None:
         hashes["examples"] = hash_of(public.examples.rows)
         hashes["classes of the examples"] = hash_of(
@@ -398,7 +406,10 @@ def made_up_record(
     n_features: int, classes: NDArray[Any], several: MultiLabel | None
 ) -> Any:
     """Return one row of zeros: its answer has the shape of every answer, and what it cannot answer, no record can."""
-    labels = classes[:1] if several is None else np.zeros((1, len(classes)), bool)
+    if several is None:
+        labels = classes[:1]
+    else:
+        labels = np.zeros((1, len(classes)), bool)
     made_up = private_data(np.zeros((1, n_features)), labels, several=several)
     return made_up.records(classes, unknown_labels="ignore", adjacency=ADD_REMOVE)
 
@@ -448,4 +459,6 @@ def _query(kind: str, values: dict[str, Any]) -> queries.Query:
 
 def _width(one: Measurement) -> int | None:
     lattice = getattr(one.query, "lattice", None)
-    return None if lattice is None else int(lattice.n_features)
+    if lattice is None:
+        return None
+    return int(lattice.n_features)

@@ -1,17 +1,17 @@
-"""Gradients of single records in the weights of one layer, as far as they are trained.
+"""Per-record gradients with respect to the trained weights of one layer.
 
-The first axis of every array counts records, and nothing here adds over it.
+The first axis of every array is that of records; nothing here sums over it.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-# Bytes that a rule works with at a time; so many stay in the cache of a core.
+# Bytes of a chunk of records: what stays in the cache of a core.
 _CHUNK = 1 << 20
 
-# From what a layer was given and the slope at what it returned, both of shape (n, ...),
-# to its gradients, (n, size).
+# From the input of a layer and the slope (the gradient at its output), both of shape
+# (n, ...), to the gradients of its parameters, (n, size).
 BackwardRule: TypeAlias = Callable[[Any, Any], dict[str, Any]]
 
 
@@ -20,9 +20,9 @@ def watch(
 ) -> Any:
     """Have the backward pass call `keep(given, slope)` with the input of a layer and the slope at its output.
 
-    This runs under vmap, whose tensors each wrap one of all records; these are kept,
-    and hooked. `zeros` has a zero for each record that asks for a gradient. Returns the
-    output to hand on.
+    This runs under vmap, where a tensor of one record wraps the tensor of all: the
+    latter is kept and hooked. `zeros` holds a zero for each record, which requires a
+    gradient. Returns the output to pass on.
     """
     functorch = torch._C._functorch
 
@@ -33,10 +33,11 @@ def watch(
         return functorch.get_unwrapped(wrapped).movedim(place, 0)
 
     hooked = whole(output)
-    if not hooked.requires_grad:  # no weight below does, so the slopes begin here
+    if (
+        not hooked.requires_grad
+    ):  # nor does any earlier weight: the backward pass ends here
         hooked = whole(output := output + zeros)
-    # A view that is written over later would lose its hook, and what it is a view of
-    # does not.
+    # A view loses its hook when it is overwritten in place; its base does not.
     base = hooked if hooked._base is None else hooked._base
     shape = hooked.shape
     if not _in_same_order(base, hooked):
@@ -47,18 +48,18 @@ def watch(
 
 
 def _in_same_order(base: Any, view: Any) -> bool:
-    """Whether a view has all numbers of its base, in an order that `reshape` keeps."""
-    steps, base_steps = (
-        [
-            (size, step)
-            for size, step in zip(one.shape, one.stride(), strict=True)
-            if size > 1
-        ]
-        for one in (view, base)
-    )
-    return view.numel() == base.numel() and (
-        steps == base_steps or (view.is_contiguous() and base.is_contiguous())
-    )
+    """Whether a view holds every element of its base, in an order that `reshape` keeps."""
+    if view.numel() != base.numel():
+        return False
+    if view.is_contiguous() and base.is_contiguous():
+        return True
+    return _steps(view) == _steps(base)
+
+
+def _steps(tensor: Any) -> list[tuple[int, int]]:
+    """Return size and stride of each axis that has more than one place."""
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    return [(size, stride) for size, stride in axes if size > 1]
 
 
 def add_gradients(
@@ -69,9 +70,10 @@ def add_gradients(
     slope: Any,
     rows: Mapping[str, Any],
 ) -> None:
-    """Add the gradients of one call of a layer to `rows`, by parameter of shape (n, trained), a few records at a time.
+    """Add the per-record gradients of one call of a layer to `rows`, for each parameter of shape (n, trained).
 
-    `places` says which of a parameter's flat positions are trained; None is all.
+    `places` holds the flat positions of each parameter that are trained; None is all.
+    Records are processed in chunks.
     """
     size = max(
         given[0].numel(), sum(layer.get_parameter(own).numel() for own in places)
@@ -93,7 +95,7 @@ def add_gradients(
 def _by_vjp(
     torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
 ) -> dict[str, Any]:
-    """Call the layer once more, each record by itself, and follow it back: for layers of any kind."""
+    """Run the layer again for each record, and pull its gradient back (VJP): for layers of any kind."""
     func = torch.func
     weights = {own: layer.get_parameter(own).detach() for own in places}
 
@@ -142,7 +144,7 @@ def _of_frozen(
 
 
 def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
-    """Whether a layer convolves one image of each record with all its channels, and zeros around it."""
+    """Whether a layer is an ungrouped 2D convolution with zero padding, of one image a record."""
     return (
         type(layer) is torch.nn.Conv2d
         and (layer.groups, layer.padding_mode) == (1, "zeros")
@@ -154,21 +156,21 @@ def _is_plain_convolution(torch: Any, layer: Any, given: Any) -> bool:
 def _of_convolution(
     torch: Any, layer: Any, places: Mapping[str, Any], given: Any, slope: Any
 ) -> tuple[BackwardRule, int]:
-    """Return the rule, and how many numbers a record takes in it.
+    """Return the rule, and how many numbers it holds for a record.
 
-    A filter's weight at (channel, i, j) meets one window of the padded image, as large
-    as the output. So the gradient is the product of the slopes with these windows, and
-    only windows of trained weights are taken.
+    The filter weight at (channel, i, j) multiplies one window of the padded image, as
+    large as the output. Its gradient is the inner product of the slope with that
+    window; only the windows of trained weights are taken.
     """
-    n_columns, (height, width) = layer.weight[0].numel(), layer.kernel_size
+    n_columns = layer.weight[0].numel()
+    height, width = layer.kernel_size
     trained = places.get("weight")
     columns = torch.arange(n_columns, device=given.device)
     picked = None
     if trained is not None:
         columns, within = torch.unique(trained % n_columns, return_inverse=True)
         picked = within * layer.out_channels + trained // n_columns
-    # Where windows begin in the padded image, whose numbers lie in one piece, and how
-    # they step through it.
+    # Offsets and strides of the windows in the padded image, which is contiguous.
     inside = [
         slice(start, start + size)
         for start, size in zip(layer.padding, given.shape[-2:], strict=True)
@@ -201,9 +203,11 @@ def _of_convolution(
                 + starts
             )
             taken = windows.index_select(0, begin.flatten()).view(n, len(starts), -1)
-            left, right = (
-                (slope, taken) if picked is None else (taken, slope)
-            )  # the longer one first is faster
+            # `bmm` is faster with the longer factor first.
+            if picked is None:
+                left, right = slope, taken
+            else:
+                left, right = taken, slope
             found["weight"] = _taken(
                 torch.bmm(left, right.transpose(1, 2)).flatten(1), picked
             )
@@ -216,11 +220,13 @@ def _of_convolution(
 
 def _taken(gradient: Any, places: Any) -> Any:
     """Take trained positions along the last axis."""
-    return gradient if places is None else gradient.index_select(-1, places)
+    if places is None:
+        return gradient
+    return gradient.index_select(-1, places)
 
 
 def freeze_normalisation(torch: Any, module: Any) -> None:
-    """Let batch normalisation with frozen statistics be one product and sum, under vmap and in the backward pass."""
+    """Make batch normalisation with frozen statistics one multiply-add, under vmap and in the backward pass."""
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     for layer in module.modules():
         if type(layer) in kinds and not layer.training and layer.track_running_stats:

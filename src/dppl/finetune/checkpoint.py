@@ -102,11 +102,9 @@ class Checkpoint:
         vectors = {
             name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()
         }
-        kinds = (
-            {name: type(value) for name, value in entry.items()}
-            if isinstance(entry, dict)
-            else entry
-        )
+        kinds: Any = entry
+        if isinstance(entry, dict):
+            kinds = {name: type(value) for name, value in entry.items()}
         if (
             type(begun) is not int
             or not 0 <= begun <= steps

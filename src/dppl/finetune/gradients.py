@@ -143,11 +143,9 @@ class NetworkGradients(OwnAnswer):
             selection.items(), sizes_of(self.module, selection), strict=True
         ):
             layer, _, own = name.rpartition(".")
-            index = (
-                None
-                if places is None
-                else self._torch.from_numpy(places).to(self._device)
-            )
+            index = None
+            if places is not None:
+                index = self._torch.from_numpy(places).to(self._device)
             self._layers.setdefault(layer, {})[own] = index
             self._parts.setdefault(layer, {})[own] = slice(
                 self.size, self.size + length
@@ -192,14 +190,14 @@ class NetworkGradients(OwnAnswer):
         taken = None
         if isinstance(mechanism, SampledGaussian):
             whose = records.persons
-            n_units = (
-                len(records.codes)
-                if whose is None
-                else int(whose.numbers.max(initial=-1)) + 1
-            )
+            if whose is None:
+                n_units = len(records.codes)
+            else:
+                n_units = int(whose.numbers.max(initial=-1)) + 1
             taken = mechanism.sample(n_units, source)
             mechanism = mechanism.each
-            taken = taken if whose is None else taken[whose.numbers]
+            if whose is not None:
+                taken = taken[whose.numbers]
         exact = self.exact_sum(records, weights=weights, taken=taken)
         released: NDArray[np.int64] = mechanism.release(exact, source)
         return released
@@ -215,7 +213,8 @@ class NetworkGradients(OwnAnswer):
         )
         inputs: Any = records.rows
         included = records.codes >= 0
-        included = included if taken is None else included & taken
+        if taken is not None:
+            included = included & taken
         if records.persons is not None:
             return self._sum_of_persons(records, included)
         places = np.flatnonzero(included)
@@ -417,7 +416,10 @@ class NetworkGradients(OwnAnswer):
                 .reshape(self._block, *shape)
                 .to(self._device)
             )
-            x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin().to(self._dtype)
+            if self._dtype == torch.int64:
+                x = x % 2
+            else:
+                x = (0.7 * x).sin().to(self._dtype)
             y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
             self._see_layers(x[0])
             self.integers(x, y)
@@ -603,18 +605,14 @@ def _generators() -> tuple[Any, ...]:
 def _shortened(joint: NDArray[np.float64], own: int) -> NDArray[np.int64]:
     """Return what a person adds, from the sum of their rows and the sum of the squares of these."""
     squared = float(joint @ joint)
-    share = (
-        min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared))
-        if squared
-        else 1.0
-    )
+    share = 1.0
+    if squared:
+        share = min(1.0, own / squared, RADIUS * (1 - 1e-9) / math.sqrt(squared))
     added = np.trunc(joint * share)
     # As of a single record: exact below 2⁵³, and not below what is longer.
-    return (
-        added.astype(np.int64)
-        if np.square(added).sum() <= float(RADIUS) ** 2
-        else np.zeros(len(added), np.int64)
-    )
+    if np.square(added).sum() <= float(RADIUS) ** 2:
+        return added.astype(np.int64)
+    return np.zeros(len(added), np.int64)
 
 
 def _column_chunks(rows: Any) -> Any:

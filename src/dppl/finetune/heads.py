@@ -27,14 +27,12 @@ def default_heads(
     )  # here, because a page of a model needs no scikit-learn
 
     first, _, last = split(budget, SHARES)
-    seeds = (
-        [None, None]
-        if random_state is None
-        else [seed_of(random_state, part) for part in (1, 2)]
-    )
-    unknown = (
-        "ignore" if unknown_labels == "strict" else unknown_labels
-    )  # all records were looked at
+    seeds: list[int | None] = [None, None]
+    if random_state is not None:
+        seeds = [seed_of(random_state, part) for part in (1, 2)]
+    unknown = unknown_labels
+    if unknown == "strict":
+        unknown = "ignore"  # all records were looked at
     return [
         SoftmaxPrototypes(share, classes, unknown_labels=unknown, random_state=seed)
         for share, seed in zip((first, last), seeds, strict=True)

@@ -82,11 +82,10 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
     source = parse(str(uri), ("timm", "python"), forms, "network")
     torch = optional("torch", "torch", "torch")
     model = (timm if source.scheme == "timm" else python).build(source)
-    head = (
-        _without_classifier(torch, model.module)
-        if source.scheme == "timm"
-        else head_of(model.module)
-    )
+    if source.scheme == "timm":
+        head = _without_classifier(torch, model.module)
+    else:
+        head = head_of(model.module)
     module = (
         model.module.float().eval().requires_grad_(False).to(device_of(torch, device))
     )

@@ -66,7 +66,9 @@ _STEPS = 48
 
 def usual_rate(budget: Budget, ledger: Ledger | None) -> float:
     """Return the sampling rate where none is given: 1 for a budget or a ledger that cannot account for samples."""
-    return _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0
+    if isinstance(budget, ApproxDP) and ledger is None:
+        return _RATE
+    return 1.0
 
 
 @parameters
@@ -228,7 +230,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
         budget = checked_budget(budget)
         classes = reading.public_classes(classes)
         validate.positive(n_records=n_records)
-        rate = 1.0 if usual_rate(budget, ledger) == 1 else _RECOMMENDED_RATE
+        rate = 1.0
+        if usual_rate(budget, ledger) != 1:
+            rate = _RECOMMENDED_RATE
         # The rates are for sums whose noise is below a hundredth of the batch, and fall
         # with it.
         first, _, last = split(budget, SHARES)
@@ -239,7 +243,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         pace = min(1.0, rate * n_records / (100 * noise_std))
         train: tuple[WeightKind, ...] = ("head",)
         if is_worth_training(budget, len(classes), n_records):
-            train = PARTS if is_convolutional(module) else ("head", "norm")
+            if is_convolutional(module):
+                train = PARTS
+            else:
+                train = ("head", "norm")
         recipe = Recipe(
             epochs=_STEPS * rate,
             batch_size=rate * n_records,
@@ -367,7 +374,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         torch = optional("torch", "torch", "torch")
         records = as_inputs(X)
         device = next(self.module_.parameters()).device
-        kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
+        if records.dtype.kind in "iu":
+            kind = torch.int64
+        else:
+            kind = torch.float32
         batches = [
             np.empty((0, len(self.classes_)), np.float32)
         ]  # no records have a shape, too
@@ -423,11 +433,8 @@ class SparseFinetuner(Reported, NetworkClassifier):
         """
         check_is_fitted(self, "module_")
         if network is not None:
-            network = (
-                network
-                if isinstance(network, Network)
-                else load_network(network, device="cpu")
-            )
+            if not isinstance(network, Network):
+                network = load_network(network, device="cpu")
             if module_digest(network.module) != module_digest(self.module):
                 raise InputError(
                     f"{network.fingerprint.uri} has other weights than the public module of the fit."
@@ -514,9 +521,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
         if self._trains_head:
             head = self.module.get_submodule(head_of(self.module, self.head))
             least = len(classes) * head.in_features
-        module, selection = (
-            self._selected(len(classes)) if least <= values.size else (None, {})
-        )
+        if least <= values.size:
+            module, selection = self._selected(len(classes))
+        else:
+            module, selection = (None, {})
         if module is None or sum(sizes_of(module, self.kept(selection))) != values.size:
             raise ParameterError("the trained weights do not fit the module.")
         set_weights(module, self.kept(selection), values)
@@ -536,11 +544,10 @@ class SparseFinetuner(Reported, NetworkClassifier):
     ) -> Training:
         """Settle the training of a network with a new head on records of this shape, from public values alone."""
         budget = checked_budget(self.budget)
-        rate = (
-            usual_rate(budget, ledger)
-            if self.sampling_rate is None
-            else self.sampling_rate
-        )
+        if self.sampling_rate is None:
+            rate = usual_rate(budget, ledger)
+        else:
+            rate = self.sampling_rate
         check_values(self)
         if self.recipe.default_head and not self._trains_head:
             raise ParameterError(
@@ -548,6 +555,11 @@ class SparseFinetuner(Reported, NetworkClassifier):
             )
         classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
+        heads: Any = ()
+        if self.recipe.default_head:
+            heads = default_heads(
+                budget, classes, self.unknown_labels, self.random_state
+            )
         training = Training(
             module,
             selection,
@@ -557,9 +569,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
             sampling_rate=rate,
             recipe=self.recipe,
             head=head_of(module, self.head) if self._trains_head else None,
-            heads=default_heads(budget, classes, self.unknown_labels, self.random_state)
-            if self.recipe.default_head
-            else (),
+            heads=heads,
             random_state=self.random_state,
         )
         if training.gradients.n_outputs != len(classes):
@@ -581,11 +591,9 @@ class SparseFinetuner(Reported, NetworkClassifier):
 
     def kept(self, selection: WeightSelection) -> WeightSelection:
         """Return what a file holds of a module of which these weights were trained."""
-        return (
-            with_center(selection, head_of(self.module, self.head))
-            if self.recipe.default_head
-            else selection
-        )
+        if self.recipe.default_head:
+            return with_center(selection, head_of(self.module, self.head))
+        return selection
 
     @property
     def width(self) -> int | None:

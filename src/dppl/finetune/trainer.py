@@ -225,11 +225,14 @@ class Training:
                 rule = "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
                 raise ParameterError(f"{rule}.", parameter="selection")
         refuse(self.module, self.selection)
-        width = self.module.get_submodule(self.head).in_features if self.heads else None
+        width = None
+        if self.heads:
+            width = self.module.get_submodule(self.head).in_features
         before, after, mu = releases_of(self.heads, width)
-        self.kept = (
-            with_center(self.selection, self.head) if self.heads else self.selection
-        )
+        if self.heads:
+            self.kept = with_center(self.selection, self.head)
+        else:
+            self.kept = self.selection
         self.gradients = NetworkGradients(
             self.module,
             self.selection,
@@ -362,15 +365,14 @@ class Training:
         """
         recipe = self.recipe
         head = f"{self.head}."
-        rates = np.repeat(
-            [
-                recipe.head_learning_rate
-                if name.startswith(head)
-                else recipe.learning_rate
-                for name in self.kept
-            ],
-            sizes_of(self.module, self.kept),
-        ).astype(np.float32)
+        rate_of_each = []
+        for name in self.kept:
+            if name.startswith(head):
+                rate_of_each.append(recipe.head_learning_rate)
+            else:
+                rate_of_each.append(recipe.learning_rate)
+        sizes = sizes_of(self.module, self.kept)
+        rates = np.repeat(rate_of_each, sizes).astype(np.float32)
         warmup = n_steps(recipe.warmup_epochs, self.sampling_rate)
         last = self.steps + len(self.heads)
         for begun in range(state.begun, last):
@@ -441,7 +443,9 @@ class Training:
 
 def _is_paid(ledger: Ledger, state: State) -> bool:
     """Look for the charge of the run in this ledger, and refuse a state that another run has overtaken."""
-    begun = None if state.entry is None else ledger.steps_begun(state.entry)
+    begun = None
+    if state.entry is not None:
+        begun = ledger.steps_begun(state.entry)
     if begun is not None and begun > state.begun:
         raise InputError(
             f"the ledger knows of {begun} steps of this run, and the checkpoint of {state.begun}: another run went on "

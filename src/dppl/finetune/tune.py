@@ -60,7 +60,8 @@ def train(
         raise InputError("the records have no labels.")
     guarantee = model.plan(network.shape, ledger=ledger)
     persons = source.person_type is not None
-    guarantee = of_persons(guarantee, whole=True) if persons else guarantee
+    if persons:
+        guarantee = of_persons(guarantee, whole=True)
     checkpoint = folder / pipeline.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)

@@ -112,11 +112,10 @@ def head_of(module: Any, head: str | None = None) -> str:
     last = linear[-1] if linear else None
     if (head or last) in linear:
         return str(head or last)
-    which = (
-        f"such as {last!r}"
-        if linear
-        else "which has none; leave 'head' out of train, or add one"
-    )
+    if linear:
+        which = f"such as {last!r}"
+    else:
+        which = "which has none; leave 'head' out of train, or add one"
     raise ParameterError(
         f"must name a linear layer of the module, {which}.", parameter="head"
     )

@@ -91,7 +91,8 @@ def _with_labels(
             "used": usable,
         }
     chosen = classes is not None
-    classes = _those(labels) if classes is None else classes
+    if classes is None:
+        classes = _those(labels)
     codes = class_codes(labels, classes, "ignore")  # as a fit meets them
     unknown, counts = np.unique(labels[codes < 0], return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -255,11 +256,10 @@ def _records_report(
     if source.label_type is None:
         return report, None, _as_objects(persons)
     integers = bool(labels) and all(isinstance(label, int) for label in labels)
-    as_array = (
-        np.array(labels, np.int64)
-        if integers
-        else _as_objects([str(label) for label in labels])
-    )
+    if integers:
+        as_array = np.array(labels, np.int64)
+    else:
+        as_array = _as_objects([str(label) for label in labels])
     return report, as_array, _as_objects(persons)
 
 
@@ -313,12 +313,13 @@ def _persons_report(
     main_class, kept, _ = classes_of_persons(*records, len(classes))
     pairs = np.unique(np.stack(records), axis=1)
     each = np.bincount(persons)
+    records_each = None
+    if len(each):
+        records_each = {"median": float(np.median(each)), "largest": int(each.max())}
     return {
         "n": len(each),
         "missing_ids": int(are_missing(ids).sum()),
-        "records_each": {"median": float(np.median(each)), "largest": int(each.max())}
-        if len(each)
-        else None,
+        "records_each": records_each,
         "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
         "used": len(main_class),
         "records_in_main_class": int(kept.sum()),

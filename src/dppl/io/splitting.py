@@ -227,13 +227,12 @@ def split_file(
     suffix = suffix_of(source)
     # Tables of NumPy are no kind of raw records.
     by_name = {".npz": "npz", ".npy": "npy"}.get(suffix)
-    real = (
-        "sql"
-        if sql is not None
-        else kind
-        if kind != "auto"
-        else by_name or recognised(source)
-    )
+    if sql is not None:
+        real = "sql"
+    elif kind != "auto":
+        real = kind
+    else:
+        real = by_name or recognised(source)
     expected = {"parquet": ".parquet", "excel": ".csv", "sql": ".csv"}.get(real, suffix)
     for name, out in zip(("out_train", "out_test"), outs, strict=True):
         if out.suffix.lower() != expected:
@@ -298,7 +297,10 @@ def _split_rows(
                 for one in texts:
                     one.write(text if text.endswith(("\n", "\r")) else f"{text}\n")
                 continue
-            whose = None if place is None or len(row) != len(names) else row[place]
+            if place is None or len(row) != len(names):
+                whose = None
+            else:
+                whose = row[place]
             texts[coin(whose)].write(text)
 
 
@@ -333,9 +335,9 @@ def _split_lines(
             if groups is not None:
                 with suppress(ValueError, RecursionError, BadRecord):
                     entry = json.loads(line)
-                    whose = (
-                        person_in(entry, groups) if isinstance(entry, dict) else None
-                    )
+                    whose = None
+                    if isinstance(entry, dict):
+                        whose = person_in(entry, groups)
             texts[coin(whose)].write(written)
 
 
@@ -360,11 +362,9 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
         check_column(schema, path, groups, ID_KINDS, id_kind, "groups")
     # The dictionary of a column would bring the values of one part into the file of the
     # other.
-    fields = [
-        one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one
-        for one in schema
-    ]
-    schema = pa.schema(fields, schema.metadata)
+    for place, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(place, field.with_type(field.type.value_type))
     with ExitStack() as stack:
         writers = [stack.enter_context(pq.ParquetWriter(out, schema)) for out in outs]
         held: list[list[pa.RecordBatch]] = [[], []]
@@ -373,11 +373,10 @@ def _split_parquet(path: Path, outs: Outputs, coin: Coin, groups: str | None) ->
             for file, keys in files
             for part in stream(file, _BATCH_ROWS)
         ):
-            whose = (
-                [None] * len(batch)
-                if groups is None
-                else decode_ids(batch.column(groups))
-            )
+            if groups is None:
+                whose = [None] * len(batch)
+            else:
+                whose = decode_ids(batch.column(groups))
             is_test = np.fromiter(map(coin, whose), bool, len(batch))
             for side, mask in enumerate((~is_test, is_test)):
                 held[side].append(batch.filter(pa.array(mask)))

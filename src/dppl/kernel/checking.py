@@ -48,8 +48,7 @@ def are_known(
     y: NDArray[Any], classes: NDArray[Any], several: Any = None
 ) -> NDArray[np.bool_]:
     """Return whether the label of each record, or all of its labels, are in the class list."""
-    return (
-        reading.class_codes(y, classes, "ignore") >= 0
-        if several is None
-        else several.read(y, classes)[1]
-    )
+    if several is None:
+        return reading.class_codes(y, classes, "ignore") >= 0
+    known: NDArray[np.bool_] = several.read(y, classes)[1]
+    return known

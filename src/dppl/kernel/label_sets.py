@@ -54,12 +54,14 @@ class MultiLabel:
         self, y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")
     ) -> NDArray[Any]:
         """Return `y` as a matrix of numbers or as a vector of collections: arrays and frames are matrices if 2D."""
-        y = y.toarray() if hasattr(y, "toarray") else as_numpy(y) if is_tensor(y) else y
-        array = (
-            np.asarray(y)
-            if hasattr(y, "dtype") or hasattr(y, "__array__")
-            else np.empty(0)
-        )
+        if hasattr(y, "toarray"):
+            y = y.toarray()
+        elif is_tensor(y):
+            y = as_numpy(y)
+        if hasattr(y, "dtype") or hasattr(y, "__array__"):
+            array = np.asarray(y)
+        else:
+            array = np.empty(0)
         if array.ndim != 2:
             return as_labels(y, rows, names)
         # A single odd cell can make objects of a whole frame.
@@ -113,9 +115,9 @@ class MultiLabel:
             if one is None or (isinstance(one, float) and one != one):
                 return []
             if isinstance(one, list | tuple | Set | np.ndarray):
-                return (
-                    np.ravel(one).tolist() if isinstance(one, np.ndarray) else list(one)
-                )
+                if isinstance(one, np.ndarray):
+                    return np.ravel(one).tolist()
+                return list(one)
             if isinstance(one, str) and self.separator is not None:
                 return [
                     part.strip() for part in one.split(self.separator) if part.strip()

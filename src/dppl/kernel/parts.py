@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
@@ -85,7 +86,7 @@ class SpreadRecords:
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
-        _CACHE.clear()
+        CACHE.clear()
 
     def total(self, query: Query, **released: Any) -> Int64:
         """Return the sum of the values of a query of each part."""
@@ -99,13 +100,11 @@ class SpreadRecords:
         items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all records and each of the items, with the place of the item."""
-        apply = partial(
-            self.reader.values,
-            [piece for part in self.parts for piece in part],
-            function,
-        )
+        pieces = list(chain.from_iterable(self.parts))
+        apply = partial(self.reader.values, pieces, function)
         for place, values in once_each(self.engine, apply, items):
-            yield from ((place, value) for value in values)
+            for value in values:
+                yield place, value
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,9 +148,9 @@ class PartReader:
 
     def _records(self, place: int, pieces: Sequence[Piece]) -> HeldRecords:
         """Read parts and code their labels, or take them from the cache, which fits in other threads may clear."""
-        if any(other != self.fit for other, _ in list(_CACHE)):
-            _CACHE.clear()
-        held = _CACHE.get((self.fit, place))
+        if any(other != self.fit for other, _ in list(CACHE)):
+            CACHE.clear()
+        held = CACHE.get((self.fit, place))
         if held is None:
             rules = (
                 self.classes,
@@ -167,13 +166,16 @@ class PartReader:
             for piece in pieces:
                 few, labels = reading.checked_inputs(*piece.part.read(), self.several)
                 counted, known = reading.read_labels(few, labels, *rules)
-                chosen = slice(None) if piece.chosen is None else piece.chosen
-                rows.append(
-                    few if piece.chosen is None else take_rows(few, piece.chosen)
-                )
+                chosen: Any = slice(None)
+                if piece.chosen is not None:
+                    chosen = piece.chosen
+                    few = take_rows(few, chosen)
+                rows.append(few)
                 codes.append(counted[chosen])
-                sets += [] if known is None else [known[chosen]]
-                numbers += [] if piece.numbers is None else [piece.numbers]
+                if known is not None:
+                    sets.append(known[chosen])
+                if piece.numbers is not None:
+                    numbers.append(piece.numbers)
             held = HeldRecords(
                 rows[0] if len(rows) == 1 else _Chain(rows),
                 np.concatenate(codes),
@@ -194,10 +196,10 @@ class PartReader:
             # come in the same order.
             sizes = [
                 len(one.codes) * int(one.rows.shape[1])
-                for one in (held, *list(_CACHE.values()))
+                for one in (held, *list(CACHE.values()))
             ]
             if place == _ALL or sum(sizes) <= CACHE_BYTES:
-                _CACHE[self.fit, place] = held
+                CACHE[self.fit, place] = held
         return held
 
 
@@ -250,7 +252,7 @@ def pieces(public: RowSource) -> list[RowSource]:
 # The parts of one fit, by a name that no other fit has, in whatever thread or process
 # it runs, and by their places. All of them at once are kept whatever their size, since
 # each task needs them.
-_CACHE: dict[tuple[str, int], HeldRecords] = {}
+CACHE: dict[tuple[str, int], HeldRecords] = {}
 _ALL = -1
 
 
@@ -298,9 +300,9 @@ class PrivateParts:
             options.get("max_classes"),
             options.get("whole_persons", False),
         )
-        return SpreadRecords(self._pieces(), self.engine, reader, stream)
+        return SpreadRecords(self.pieces_by_part(), self.engine, reader, stream)
 
-    def _pieces(self) -> list[list[Piece]]:
+    def pieces_by_part(self) -> list[list[Piece]]:
         """Return what is read together: each part, and what others hold of persons whose first record is in it."""
         if self.ids is None:
             return [[Piece(part)] for part in self.parts]
@@ -333,6 +335,8 @@ def private_parts(
         raise InputError("y must be left out: the parts of X hold their own labels.")
     if not X.labelled:
         raise InputError("X has no labels in its parts; name their column or file.")
-    n_rows = 0 if groups is None else sum(part.n_rows for part in X.parts)
+    n_rows = 0
+    if groups is not None:
+        n_rows = sum(part.n_rows for part in X.parts)
     ids = persons.ids_of_fit(groups, np.empty((n_rows, 0)), max_classes)
     return PrivateParts(X.parts, X.n_features, X.engine, several, ids)

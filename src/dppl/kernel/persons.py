@@ -13,7 +13,7 @@ function of this person's records alone, the same in any order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -60,7 +60,9 @@ def ids_of_fit(
                 f"is for fits with ids of persons (groups); got {max_classes}.",
                 parameter=name,
             )
-    return None if groups is None else checked_ids(groups, rows)
+    if groups is None:
+        return None
+    return checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
@@ -140,7 +142,10 @@ def _check_type(column: Any) -> object:
         fits = id_kind(kind)
     elif kind is not None:
         kind = getattr(getattr(kind, "categories", None), "dtype", kind)
-        fits = holds_ids(kind) if isinstance(kind, np.dtype) else _frames_ids(kind)
+        if isinstance(kind, np.dtype):
+            fits = holds_ids(kind)
+        else:
+            fits = _frames_ids(kind)
     if not fits:
         name = type_of_ids(kind)
         raise InputError(f"must be {ID_KINDS}; got {name}; {CAST}.", parameter="groups")
@@ -165,7 +170,9 @@ def id_kind(kind: Any) -> str | None:
         return "bytes"
     if pa.types.is_date(kind):
         return "dates"
-    return "UUIDs" if name == "extension<arrow.uuid>" else None
+    if name == "extension<arrow.uuid>":
+        return "UUIDs"
+    return None
 
 
 def holds_ids(dtype: np.dtype[Any]) -> bool:
@@ -199,7 +206,9 @@ def id_text(one: Any) -> str | None:
     if isinstance(one, bytes):
         one = one.decode("utf-8", "surrogateescape")
     if isinstance(one, str):
-        return (one.rstrip("\0") or "\0") if one.strip() else None
+        if one.strip():
+            return one.rstrip("\0") or "\0"
+        return None
     if isinstance(one, int) and not isinstance(one, bool):
         return str(one)
     if _is_missing(one):
@@ -241,9 +250,12 @@ def _plain(one: Any) -> Any:
         one = one.as_py()
     if isinstance(one, bool):
         return one
-    values: tuple[tuple[type, Callable[[Any], Any]], ...]
-    values = ((str, str.__str__), (int, int.__int__))
-    return next((value(one) for kind, value in values if isinstance(one, kind)), one)
+    # By the methods of the built-in type: those of a subclass are code of others.
+    if isinstance(one, str):
+        return str.__str__(one)
+    if isinstance(one, int):
+        return int.__int__(one)
+    return one
 
 
 def entered(
@@ -267,25 +279,19 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     id, also one that only looks missing: a text of NUL or of zero-width characters.
     """
     numbers: dict[Hashable, int] = {}
-    codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
+        codes = np.empty(len(ids), np.intp)
+        place = 0
         # Not all as Python objects at once, which take many times the room.
-        texts = (
-            id_text(one)
-            for block in iter_blocks(ids, _READ_ROWS)
-            for one in block.tolist()
-        )
-        codes = np.fromiter(
-            (
-                numbers.setdefault(object() if text is None else text, len(numbers))
-                for text in texts
-            ),
-            np.intp,
-            len(ids),
-        )
-    if codes is None:
-        raise InputError(_NO_IDS)
-    return codes
+        for block in iter_blocks(ids, _READ_ROWS):
+            for one in block.tolist():
+                text = id_text(one)
+                # A new object equals no other: a missing id is a person of its own.
+                name = object() if text is None else text
+                codes[place] = numbers.setdefault(name, len(numbers))
+                place += 1
+        return codes
+    raise InputError(_NO_IDS)
 
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
@@ -301,7 +307,9 @@ def id_bytes(one: Any) -> bytes | None:
     """Return `id_text` as bytes."""
     with suppress(Exception):  # raised below, without one that could quote an id
         text = id_text(one)
-        return None if text is None else b"t" + text.encode("utf-8", "surrogatepass")
+        if text is None:
+            return None
+        return b"t" + text.encode("utf-8", "surrogatepass")
     raise InputError(_NO_IDS)
 
 

@@ -55,7 +55,9 @@ def checked_inputs(
     `several` is a `MultiLabel`, where a record may have several labels.
     """
     rows = as_rows(X)
-    return rows, as_labels(y, rows) if several is None else several.checked(y, rows)
+    if several is None:
+        return rows, as_labels(y, rows)
+    return rows, several.checked(y, rows)
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
@@ -137,7 +139,8 @@ def as_labels(
         raise InputError(
             f"requires {names[1]} to be passed, but the target {names[1]} is None."
         )
-    y = as_numpy(y) if is_tensor(y) else y
+    if is_tensor(y):
+        y = as_numpy(y)
     is_column = any(
         hasattr(y, name) for name in ("to_list", "to_pylist")
     ) and not hasattr(y, "columns")
@@ -166,11 +169,9 @@ def as_labels(
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        several = (
-            ""
-            if names[1] == "groups"
-            else " Several labels a record are for the method 'multilabel'."
-        )
+        several = ""
+        if names[1] != "groups":
+            several = " Several labels a record are for the method 'multilabel'."
         raise InputError(
             f"{one_each}, shape (n_records,); got {labels.ndim} dimensions.{several}"
         )
@@ -186,9 +187,9 @@ def _items(column: Any, name: str) -> Any:
     with suppress(Exception):  # raised below, without one that could quote a value
         if hasattr(column, "to_pylist"):
             # Python has no nanoseconds, and NumPy no nulls except of times.
-            return (
-                np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
-            )
+            if "[ns" in str(column.type):
+                return np.asarray(column)
+            return column.to_pylist()
         # Categories would be floats, and so would integers in Arrow's lists as objects.
         apart = hasattr(column, "astype") and not str(column.dtype).endswith(
             "[pyarrow]"
@@ -226,11 +227,9 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
         return labels
     codes = np.ascontiguousarray(labels).view(np.uint32)
     wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
-    return (
-        np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype)
-        if wrong.any()
-        else labels
-    )
+    if wrong.any():
+        return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype)
+    return labels
 
 
 def public_classes(
@@ -357,12 +356,16 @@ def _refuse_form(y: NDArray[Any], codes: Codes, classes: NDArray[Any]) -> None:
 
 def kind_of(classes: NDArray[Any]) -> str:
     """Return what classes are, in messages."""
-    return "texts" if classes.dtype == object else _KINDS[classes.dtype.kind]
+    if classes.dtype == object:
+        return "texts"
+    return _KINDS[classes.dtype.kind]
 
 
 def key_of(classes: NDArray[Any]) -> Callable[[Any], Hashable]:
     """Return the function of a label by which it is matched with these classes."""
-    return _text if kind_of(classes) == "texts" else key_of_number
+    if kind_of(classes) == "texts":
+        return _text
+    return key_of_number
 
 
 def positions_of(classes: NDArray[Any]) -> dict[Hashable, int]:
@@ -376,7 +379,10 @@ def refuse_unknown_labels(
 ) -> None:
     """Stop at a label outside the list of classes."""
     if not known.all():
-        instead = "skip such records" if several is None else "drop such labels"
+        if several is None:
+            instead = "skip such records"
+        else:
+            instead = "drop such labels"
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, which are {kind_of(classes)}; at least one is not. "
             f"`dppl check` shows its owner which. Add it to the list, or {instead} with ",
@@ -407,7 +413,9 @@ def codes_of_records(
         codes = np.full(len(y), -1, np.intp)
         usable = usable_rows(rows)
         codes[usable] = class_codes(y[usable], classes, unknown_labels)
-    return codes if allowed is None else within_task(codes, allowed, unknown_labels)
+    if allowed is None:
+        return codes
+    return within_task(codes, allowed, unknown_labels)
 
 
 def read_labels(

@@ -129,7 +129,10 @@ class HeldRecords:
             in_memory = isinstance(
                 self.rows, np.ndarray | TensorRows
             ) and not isinstance(self.rows, np.memmap)
-            kept = list(lattice.blocks(self.rows, BLOCK_ROWS)) if in_memory else []
+            if in_memory:
+                kept = list(lattice.blocks(self.rows, BLOCK_ROWS))
+            else:
+                kept = []
             self._mapped = LatticeRows(lattice, self.rows, kept)
         return self._mapped
 
@@ -161,11 +164,9 @@ class HeldRecords:
         items: Sequence[Item],
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of these records and each of the items, with the place of the item."""
-        yield from (
-            (place, value)
-            for place, item in enumerate(items)
-            for value in function(self, item)
-        )
+        for place, item in enumerate(items):
+            for value in function(self, item):
+                yield place, value
 
     def taken(self, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return a copy of some of the records."""
@@ -182,7 +183,9 @@ class HeldRecords:
         return sample
 
     def _sets(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        return None if self.label_sets is None else self.label_sets[mask]
+        if self.label_sets is None:
+            return None
+        return self.label_sets[mask]
 
 
 def _masked(blocks: Iterable[Int8], mask: NDArray[np.bool_]) -> Iterator[Int8]:

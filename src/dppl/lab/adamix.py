@@ -86,7 +86,9 @@ class AdaMix(GradientClassifier):
                 "AdaMix starts from public examples of the classes; give public=PublicData(examples=..., "
                 "example_classes=...)."
             )
-        return {} if self.budget.is_zero else super().measurements(setting)
+        if self.budget.is_zero:
+            return {}
+        return super().measurements(setting)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Start from the classifier of the examples, and add their gradients to the projected ones in every step."""

@@ -254,7 +254,8 @@ class FilmEnsemble(NetworkClassifier):
         guarantee = stream.of_stream(
             guarantee, stream.RELATIONS[self.tasks], self.tasks
         )
-        guarantee = of_persons(guarantee, whole=True) if persons else guarantee
+        if persons:
+            guarantee = of_persons(guarantee, whole=True)
         releases = tuple(
             replace(one, statistic=Term(Statistic.OF_ONE_TASK, of=one.statistic))
             for one in guarantee.releases

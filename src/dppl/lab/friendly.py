@@ -169,7 +169,7 @@ class FriendlyMeans(RowQuery, OwnAnswer):
     """The mean of each class over its core; what one record changes is proved by `FriendlyCore`."""
 
     radius: float  # in units of unit rows
-    words = "class means of rows near to most of their class ({self.n_classes} x {self.lattice.dim})"
+    _code = Statistic.CORE_MEANS
     needs_rows = True
     repeats = False
     per_class = True

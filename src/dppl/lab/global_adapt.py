@@ -102,7 +102,10 @@ class GlobalAdapt(GradientClassifier):
         size = measured_size(measure, setting.n_classes)
         scale = 1 / measure.unit("gradients")
         step = self._step_size(size, measure.noise_std("gradients") * scale)
-        bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
+        if self.upper_bound is None:
+            bound = _BOUNDS[1]
+        else:
+            bound = float(self.upper_bound)
         coef = np.zeros((setting.n_classes, setting.lattice.dim))
         velocity = np.zeros_like(coef)
         for _ in steps(self.steps):

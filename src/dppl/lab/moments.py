@@ -52,11 +52,9 @@ class Moments(Classifier):
     ridge: Positive | None = None
 
     def _ridge(self, noise_std: float, setting: Setting) -> float:
-        return (
-            noise_radius(noise_std, setting.lattice.dim) / 2
-            if self.ridge is None
-            else float(self.ridge)
-        )
+        if self.ridge is None:
+            return noise_radius(noise_std, setting.lattice.dim) / 2
+        return float(self.ridge)
 
 
 @parameters

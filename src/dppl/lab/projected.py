@@ -184,7 +184,10 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
             )
 
     def _width(self, lattice: Lattice) -> int:
-        width = lattice.dim if self.n_components is None else self.n_components
+        if self.n_components is None:
+            width = lattice.dim
+        else:
+            width = self.n_components
         if width > lattice.dim:
             raise ParameterError(
                 f"must be at most {lattice.dim}, the dimensions of embeddings, or None for all of them; got {width}.",
@@ -194,11 +197,10 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
 
     def _start(self, lattice: Lattice) -> Float:
         """Return the first projection: coordinates of a public rotation, at the temperature of the loss."""
-        axes = (
-            np.eye(lattice.dim)
-            if self.n_components is None
-            else rotate(np.eye(lattice.dim), 0)
-        )
+        if self.n_components is None:
+            axes = np.eye(lattice.dim)
+        else:
+            axes = rotate(np.eye(lattice.dim), 0)
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
     def prepare(
@@ -356,9 +358,9 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
 
     def _sharpness(self) -> float:
         scale = float(Lattice(len(self.projection_)).scale)
-        variance = (
-            noise_variance(self.guarantee_, scale) if self.head == "mean" else 0.0
-        )
+        variance = 0.0
+        if self.head == "mean":
+            variance = noise_variance(self.guarantee_, scale)
         return cosine_sharpness(
             self.prototypes_.reshape(len(self.classes_), -1), variance
         )

@@ -39,7 +39,10 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         super().learn(measure, setting)
         earlier = setting.task.earlier
         allowed = np.isin(np.arange(setting.n_classes), setting.task.allowed)
-        self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
+        if earlier is None:
+            self.allowed_ = allowed
+        else:
+            self.allowed_ = allowed | earlier.allowed_
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         return {**super()._shapes(), "allowed": (np.bool_, (len(self.classes_),))}
@@ -69,7 +72,9 @@ class NaiveContinual(ContinualProbe):
 
     def _start(self, setting: Setting) -> Float:
         earlier = setting.task.earlier
-        return super()._start(setting) if earlier is None else np.asarray(earlier.coef_)
+        if earlier is None:
+            return super()._start(setting)
+        return np.asarray(earlier.coef_)
 
 
 @parameters

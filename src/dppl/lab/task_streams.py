@@ -203,11 +203,9 @@ class Stream:
         """Its name, whichever classes a method is given."""
         if self.recipe is not None:
             return self.recipe
-        elsewhere = (
-            ""
-            if self.elsewhere is None
-            else f", a share of {self.elsewhere:g} anywhere"
-        )
+        elsewhere = ""
+        if self.elsewhere is not None:
+            elsewhere = f", a share of {self.elsewhere:g} anywhere"
         return f"{self.n_tasks} tasks, {self.kind}{elsewhere}"
 
     def check(self, dataset: Dataset) -> None:
@@ -230,16 +228,18 @@ class Stream:
                 dataset.classes, np.cumsum(dataset.n_classes_of_parts)[:-1]
             )
             return data_sets([int(np.isin(y, names).sum()) for names in lists], lists)
-        more = {} if self.elsewhere is None else {"elsewhere": self.elsewhere}
+        if self.elsewhere is None:
+            more = {}
+        else:
+            more = {"elsewhere": self.elsewhere}
         return _CUTS[self.kind](y, dataset.classes, self.n_tasks, seed, **more)
 
     def test_tasks(self, dataset: Dataset, seed: int) -> list[StreamTask]:
         """Cut the test rows into the tasks that they belong to; in a blurry stream by the classes at home in a task."""
-        home = (
-            replace(self, kind="class-incremental", elsewhere=None)
-            if self.kind == "blurry"
-            else self
-        )
+        if self.kind == "blurry":
+            home = replace(self, kind="class-incremental", elsewhere=None)
+        else:
+            home = self
         tasks = home.tasks(dataset, dataset.y_test, seed)
         if not all(len(task.rows) for task in tasks):
             raise InputError(

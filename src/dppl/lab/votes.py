@@ -1,7 +1,6 @@
 """Votes on public rows: of teachers that each see a part of the records, or of the nearest records.
 
-How far a record moves them is proved here. Both are asked at lattice rows, which are
-public.
+The sensitivity of both is proved here. Both are queried at public lattice rows.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.sampled import SampledGaussian
 from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, Blocks, Codes, RowQuery
 
 Int64 = NDArray[np.int64]
@@ -37,10 +37,19 @@ class TeacherVotes(RowQuery):
 
     n_rows: int
     n_teachers: int
-    words = "votes of {self.n_teachers} teachers on {self.n_rows} public rows ({self.n_rows} x {self.n_classes})"
     needs_rows = True
     repeats = False
     unit = 1.0  # a vote
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With the numbers of teachers and public rows."""
+        return Term(
+            Statistic.TEACHER_VOTES,
+            n_teachers=self.n_teachers,
+            n_rows=self.n_rows,
+            n_classes=self.n_classes,
+        )
 
     @property
     def squared_norm(self) -> Fraction:
@@ -82,11 +91,19 @@ class NeighbourVotes(RowQuery):
 
     n_neighbours: int
     sampling_rate: float = 1.0
-    words = "classes of the {self.n_neighbours} records next to a public row ({self.n_classes})"
     needs_rows = True
     keeps_rows = True
     squared_norm = Fraction(2)
     unit = 1.0  # a vote
+
+    @property
+    def statistic(self) -> Term[Statistic]:
+        """With the number of neighbours."""
+        return Term(
+            Statistic.NEIGHBOUR_VOTES,
+            n_neighbours=self.n_neighbours,
+            n_classes=self.n_classes,
+        )
 
     def checked(self, *, public: Int8) -> dict[str, Any]:
         """Compare shapes."""

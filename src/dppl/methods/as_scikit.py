@@ -24,17 +24,12 @@ class ScikitEstimator:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with `deep` also what a nested estimator takes, as ``name__other``."""
         given = {name: getattr(self, name) for name in self._get_param_names()}
-        nested = given.items() if deep else ()
-        inner = {
-            name: value.get_params()
-            for name, value in nested
-            if hasattr(value, "get_params")
-        }
-        return {
-            f"{name}__{key}": one
-            for name, its in inner.items()
-            for key, one in its.items()
-        } | given
+        found = dict(given)
+        for name, value in given.items():
+            if deep and hasattr(value, "get_params"):
+                for key, one in value.get_params().items():
+                    found.setdefault(f"{name}__{key}", one)
+        return found
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name."""
@@ -65,11 +60,9 @@ class ScikitEstimator:
         from sklearn import get_config
         from sklearn.utils import estimator_html_repr
 
-        return (
-            str(estimator_html_repr(self))
-            if get_config()["display"] == "diagram"
-            else None
-        )
+        if get_config()["display"] == "diagram":
+            return str(estimator_html_repr(self))
+        return None
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator, ClassifierMixin

@@ -286,7 +286,9 @@ class EmbeddingClassifier(ReleasedClassifier):
     @property
     def several(self) -> MultiLabel | None:
         """How labels are given where a record may have several; None where it has one."""
-        return MultiLabel(self.separator) if self.multilabel else None
+        if self.multilabel:
+            return MultiLabel(self.separator)
+        return None
 
     def _settle(self, plan: Plan, facts: dict[str, Any], guarantee: Guarantee) -> None:
         """Set what a fitted model has before it has learned: public facts, and what the plan says."""
@@ -296,9 +298,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.lattice_ = plan.setting.lattice
         self.guarantee_ = guarantee
         examples = plan.setting.public.examples
-        self.examples_ = (
-            None if examples is None else examples.kept(plan.setting.n_classes)
-        )
+        self.examples_ = None
+        if examples is not None:
+            self.examples_ = examples.kept(plan.setting.n_classes)
         # What the model file will say; parameters that are set after the fit have no
         # part in it.
         self._fitted_with = dict(plan.parameters)
@@ -330,11 +332,10 @@ class EmbeddingClassifier(ReleasedClassifier):
             what = f"public.examples is for methods that start from examples; {type(self).__name__} does not."
             raise ParameterError(f"{what} Leave it out, or use SoftmaxPrototypes.")
         task = task or Task(None, np.arange(len(classes)))
-        lattice = (
-            self._lattice(n_features, public.rows)
-            if task.earlier is None
-            else task.earlier.lattice_
-        )
+        if task.earlier is None:
+            lattice = self._lattice(n_features, public.rows)
+        else:
+            lattice = task.earlier.lattice_
         setting = Setting(n_features, classes, lattice, public, task, len(classes))
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
@@ -488,9 +489,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         if isinstance(rotation, str):
             validate.one_of(("auto",), rotation=rotation)
             plain = Lattice(n_features, center=center, pool=options.pool)
-            rotation = (
-                ROTATION if public is not None and plain.loses_much(public) else None
-            )
+            rotation = None
+            if public is not None and plain.loses_much(public):
+                rotation = ROTATION
         return Lattice(n_features, center=center, pool=options.pool, rotation=rotation)
 
 
@@ -533,11 +534,9 @@ class Classifier(EmbeddingClassifier):
         for name, shape in shapes.items():
             learned = np.asarray(getattr(self, name, np.nan), np.float64)
             if learned.shape != shape or not np.isfinite(learned).all():
-                got = (
-                    learned.shape
-                    if learned.shape != shape
-                    else "numbers that are not finite"
-                )
+                got = "numbers that are not finite"
+                if learned.shape != shape:
+                    got = str(learned.shape)
                 raise ParameterError(
                     f"learn must set {name}, finite and of shape {shape}; got {got}."
                 )
@@ -617,4 +616,6 @@ def as_json(value: Any) -> Any:
         return {name: as_json(one) for name, one in named.items()}
     if isinstance(value, np.ndarray | list | tuple | range) and len(value) > 100:
         return f"{type(value).__name__} of length {len(value)}"
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value

@@ -51,7 +51,9 @@ class Task:
     @property
     def number(self) -> int:
         """Number of the task, from 1."""
-        return 1 if self.earlier is None else int(self.earlier.n_tasks_) + 1
+        if self.earlier is None:
+            return 1
+        return int(self.earlier.n_tasks_) + 1
 
     def seed(self, random_state: int | None) -> int | None:
         """Return the seed of its noise: no two tasks have the same."""
@@ -117,11 +119,10 @@ class Plan:
         assumption = getattr(getattr(X, "engine", None), "assumption", None)
         if assumption is not None:
             # The term of dppl's own engine, whose file lies below the kernel.
-            assumed = (
-                Term(Assumption.CLUSTER)
-                if assumption == Assumption.CLUSTER
-                else own_words(Assumption, assumption)
-            )
+            if assumption == Assumption.CLUSTER:
+                assumed = Term(Assumption.CLUSTER)
+            else:
+                assumed = own_words(Assumption, assumption)
             guarantee = replace(
                 guarantee, assumptions=(*guarantee.assumptions, assumed)
             )

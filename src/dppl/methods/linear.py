@@ -131,16 +131,18 @@ class Frame:
             energy += np.square(f @ axes.astype(np.float32)).sum(
                 axis=0, dtype=np.float64
             )
-        moments = (
-            energy / energy.sum()
-            if energy.any()
-            else np.full(n_features, 1 / n_features)
-        )
+        if energy.any():
+            moments = energy / energy.sum()
+        else:
+            moments = np.full(n_features, 1 / n_features)
         # One more row, spread over all axes: a small pool says nothing of those on
         # which it has no rows.
         spectrum = (public.shape[0] * moments + 1) / (public.shape[0] + n_features)
-        rotation = ROTATION if Lattice(n_features).loses_much(public) else None
-        basis = axes if rotation is None else rotate(axes.T, rotation).T
+        rotation = None
+        basis = axes
+        if Lattice(n_features).loses_much(public):
+            rotation = ROTATION
+            basis = rotate(axes.T, rotation).T
         return cls(axes, mean @ axes, spectrum, rotation, basis)
 
     def lattice(self, center: Float | None = None) -> Lattice:
@@ -264,7 +266,10 @@ def intercepts(
     if len(lean) == 2 and not math.isclose(*lean):
         # The boundary passes through the class that the mean leans to, which is then
         # predicted too seldom: that is expected before any noise.
-        limit = _EXPECTED_SIDE if shortfalls[lean.argmax()] > 0 else _OTHER_SIDE
+        if shortfalls[lean.argmax()] > 0:
+            limit = _EXPECTED_SIDE
+        else:
+            limit = _OTHER_SIDE
     trust = max(
         0.0, 1 - limit * noise_std**2 / max(float(shortfalls @ shortfalls), 1e-300)
     )

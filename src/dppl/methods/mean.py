@@ -84,17 +84,16 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         lattice = setting.lattice
         n_classes = setting.n_classes
         if self.coinpress is not None:
-            split = (
-                COINPRESS_SPLITS[self.coinpress]
-                if isinstance(self.coinpress, str)
-                else tuple(self.coinpress)
-            )
-            return {"means": Measurement(CoinPressMeans(lattice, n_classes, split))}
-        sizes = (
-            {"sizes": Measurement(PublicClassSizes(n_classes))}
-            if self.adjacency == "replace-one"
-            else {}
-        )
+            split = self.coinpress
+            if isinstance(split, str):
+                split = COINPRESS_SPLITS[split]
+            return {
+                "means": Measurement(CoinPressMeans(lattice, n_classes, tuple(split)))
+            }
+        if self.adjacency == "replace-one":
+            sizes = {"sizes": Measurement(PublicClassSizes(n_classes))}
+        else:
+            sizes = {}
         return {"sums": Measurement(ClassSums(lattice, n_classes)), **sizes}
 
     def learn(self, measure: Measure, setting: Setting) -> None:
@@ -116,7 +115,7 @@ class MeanPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         # Under replace-one sums are divided by sizes that are not kept, so their noise
         # is not known.
         known = self.adjacency == "add-remove"
-        variance = (
-            noise_variance(self.guarantee_, self.lattice_.scale) if known else 0.0
-        )
+        variance = 0.0
+        if known:
+            variance = noise_variance(self.guarantee_, self.lattice_.scale)
         return cosine_sharpness(self.prototypes_, variance)

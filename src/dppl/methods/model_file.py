@@ -37,7 +37,7 @@ KEY = "dppl"
 FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.network_file`
 # Parameters that have a separate place, are needed by `fit` only, or would undo the
 # noise (a seed).
-_UNSAVED = {"budget", "classes", "lattice", "random_state"}
+UNSAVED = {"budget", "classes", "lattice", "random_state"}
 
 
 # Bytes of what is not known before a fit: the entry of the ledger and the header.
@@ -81,9 +81,7 @@ def most_bytes(model: Any) -> int:
 def _description(model: Any) -> dict[str, Any]:
     """Return what a model file says."""
     parameters = {
-        name: value
-        for name, value in model._fitted_with.items()
-        if name not in _UNSAVED
+        name: value for name, value in model._fitted_with.items() if name not in UNSAVED
     }
     description = {
         "format": FORMAT,
@@ -184,7 +182,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array
     """Return the description and the tensors of a model file of this format."""
     name = os.fspath(path)
     if not os.path.isfile(name):
-        what = "; that is a folder" if os.path.isdir(name) else ""
+        what = ""
+        if os.path.isdir(name):
+            what = "; that is a folder"
         raise FileNotFoundError(f"there is no model file {name}{what}.")
     try:
         description, tensors = tensorfile.read(path, KEY)

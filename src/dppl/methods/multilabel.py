@@ -260,12 +260,13 @@ class MultiLabelPrototypes(CentredClassifier):
         """
         names = self.classes_.tolist()
         scores = self._scores(X, unusable)
-        return [
-            None
-            if np.isnan(row[0])
-            else [names[code] for code in np.flatnonzero(row > 0)]
-            for row in scores
-        ]
+        labels: list[list[Any] | None] = []
+        for row in scores:
+            if np.isnan(row[0]):
+                labels.append(None)
+            else:
+                labels.append([names[code] for code in np.flatnonzero(row > 0)])
+        return labels
 
     def decision_function(self, X: Any, *, unusable: Unusable = "error") -> Float:
         """Return the score of each label for each row, of shape (n, n_classes), with 0 as the threshold."""

@@ -74,16 +74,17 @@ def check_values(estimator: Any) -> None:
     """Hold each parameter to its annotation: to the rule of its numbers, and to its literal texts."""
     for name, hint in _hints(estimator.__class__).items():
         value = getattr(estimator, name)
-        kinds = (hint,) if get_origin(hint) in (Annotated, Literal) else get_args(hint)
+        if get_origin(hint) in (Annotated, Literal):
+            kinds = (hint,)
+        else:
+            kinds = get_args(hint)
         rules = [
             kind.__metadata__[0] for kind in kinds if get_origin(kind) is Annotated
         ]
-        texts = [
-            text
-            for kind in kinds
-            if get_origin(kind) is Literal
-            for text in get_args(kind)
-        ]
+        texts: list[Any] = []
+        for kind in kinds:
+            if get_origin(kind) is Literal:
+                texts += get_args(kind)
         if value is None and type(None) in kinds:
             continue
         # Of a parameter that may be something else as well, only a text has to be one
@@ -189,13 +190,11 @@ GROUPS = {"lattice": LatticeOptions}
 
 def with_options(names: Iterable[str]) -> list[str]:
     """Return names of parameters, and of the options of those that are groups."""
-    options = [
-        f"{name}__{option}"
-        for name in names
-        if name in GROUPS
-        for option in GROUPS[name].__dataclass_fields__
-    ]
-    return sorted({*names, *options})
+    known = set(names)
+    for name in known & GROUPS.keys():
+        fields = GROUPS[name].__dataclass_fields__
+        known |= {f"{name}__{option}" for option in fields}
+    return sorted(known)
 
 
 def same_value(one: Any, other: Any) -> bool:

@@ -296,7 +296,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "parameters must name at least one candidate; got none."
             )
         known = with_options(self.estimator._get_param_names())
-        for name in {name for candidate in candidates for name in candidate}:
+        for name in set().union(*candidates):
             if name not in known or name in _FIXED:
                 what = f"parameters may name parameters of {type(self.estimator).__name__} but {', '.join(_FIXED)}"
                 raise ParameterError(f"{what}; got {name!r}.")
@@ -335,13 +335,13 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
         # Any candidate may be released, so the promise is what all of them make.
-        public = dict.fromkeys(item for one in inner for item in one.public_inputs)
-        uncovered = dict.fromkeys(
-            item
-            for one in inner
-            for item in one.not_covered
-            if item.code is not Caveat.TUNED_ELSEWHERE
-        )
+        public: dict[Term[PublicInput], None] = {}
+        uncovered: dict[Term[Caveat], None] = {}
+        for one in inner:
+            public |= dict.fromkeys(one.public_inputs)
+            uncovered |= dict.fromkeys(one.not_covered)
+        # What the search accounts for is tuned here.
+        uncovered.pop(Term(Caveat.TUNED_ELSEWHERE), None)
         return replace(
             inner[0],
             budget=budget,

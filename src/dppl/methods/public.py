@@ -105,7 +105,10 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
     def check_parameters(self) -> None:
         """Check parameters and budget against each other."""
         super().check_parameters()
-        clip = (0.0, 2.0) if isinstance(self.clip, str) else self.clip
+        if isinstance(self.clip, str):
+            clip = (0.0, 2.0)
+        else:
+            clip = self.clip
         if np.shape(clip) != (2,) or not 0 <= clip[0] < clip[1] <= 2:
             raise ParameterError(
                 f"must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}.",
@@ -126,11 +129,10 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
             raise InputError(
                 f"public.rows must be at least {least}, to select as many for a class; got {n_public}."
             )
-        low, high = (
-            _auto_clip(public, setting.lattice)
-            if isinstance(self.clip, str)
-            else self.clip
-        )
+        if isinstance(self.clip, str):
+            low, high = _auto_clip(public, setting.lattice)
+        else:
+            low, high = self.clip
         return float(low), float(high)
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
@@ -147,9 +149,9 @@ class PublicPrototypes(LatticeParameter, PersonsParameter, EmbeddingClassifier):
         self.clip_ = setting.prepared
         self.public_indices_ = measure("rows", public=public)
         ids = getattr(public, "ids", None)
-        self.public_ids_ = (
-            None if ids is None else np.array(ids, object)[self.public_indices_]
-        )
+        self.public_ids_ = None
+        if ids is not None:
+            self.public_ids_ = np.array(ids, object)[self.public_indices_]
         rows = setting.lattice.transform(
             take_rows(public, self.public_indices_.ravel())
         )

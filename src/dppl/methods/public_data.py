@@ -80,7 +80,8 @@ class ExamplesKept:
             or [len(some) for some in texts] != counts
         ):
             raise ValueError("the texts of the examples do not fit their numbers")
-        _check_texts([text for some in texts for text in some])
+        for some in texts:
+            _check_texts(some)
         return cls(tuple(counts), tuple(map(tuple, texts)))
 
     def __str__(self) -> str:
@@ -211,10 +212,11 @@ def _check_texts(texts: Sequence[Any]) -> None:
     """Raise unless all are texts that a file can hold."""
     if not all(isinstance(text, str) for text in texts):
         raise InputError("the texts of public.examples must be str.")
-    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-        raise InputError(
-            "the texts of public.examples must be without lone surrogates, which no file can hold."
-        )
+    for text in texts:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(
+                "the texts of public.examples must be without lone surrogates, which no file can hold."
+            )
 
 
 def check_lattice(X: Any, n_features: int, name: str) -> None:

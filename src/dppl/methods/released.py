@@ -192,7 +192,9 @@ class ReleasedClassifier(Reported, ScikitEstimator):
             positions.
         """
         scores = self._scores(X, unusable)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        if len(self.classes_) == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
 
     def predict(
         self,
@@ -366,7 +368,10 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         given: Any = shares
         if isinstance(shares, str):
             validate.one_of(("equal", "data"), shares=shares)
-            given = np.ones(len(self.classes_)) if shares == "equal" else self.shares_
+            if shares == "equal":
+                given = np.ones(len(self.classes_))
+            else:
+                given = self.shares_
         if given is None:
             raise ParameterError(
                 "'data' needs noisy counts of the classes, and this model released none; give public frequencies, one "
@@ -489,8 +494,10 @@ def _last(scores: Float) -> Float:
 
 def _sure_codes(least: Least, sharpness: float, scores: Float) -> NDArray[np.int32]:
     """Return the position of the class of each row, -1 where it cannot be used, and -2 where it gets no label."""
-    near = None if least.min_similarity is None else scores[:, -1]
-    scores = scores if near is None else scores[:, :-1]
+    near = None
+    if least.min_similarity is not None:
+        near = scores[:, -1]
+        scores = scores[:, :-1]
     confidence = _probabilities(sharpness, np.zeros(scores.shape[1]), scores).max(
         axis=1
     )

@@ -126,15 +126,14 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             setting.prepared.lattice()
         )  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
+        hits = {}
+        if examples is not None:
+            hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
             "mean": Measurement(WeightedSum(lattice, n_classes), 1),
-            **(
-                {}
-                if examples is None
-                else {"hits": Measurement(Hits(lattice, n_classes), 2)}
-            ),
+            **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
                 93 if examples is None else 91,
@@ -223,11 +222,10 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         return ExampleClassifier.fit(features, examples.codes, setting.n_classes)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
-        shares = (
-            {"shares": (np.float64, (len(self.classes_),))}
-            if self.guarantee_.releases
-            else {}
-        )
+        if self.guarantee_.releases:
+            shares = {"shares": (np.float64, (len(self.classes_),))}
+        else:
+            shares = {}
         return {**super()._shapes(), **shares}
 
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:

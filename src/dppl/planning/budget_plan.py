@@ -123,7 +123,10 @@ class BudgetPlan:
         source = "since the accuracy without privacy is unknown; a ceiling would narrow the range"
         if self.ceiling is not None:
             source = f"where {self.ceiling:g} is reached without privacy"
-        why = "the default for this budget" if self.is_default else "as named"
+        if self.is_default:
+            why = "the default for this budget"
+        else:
+            why = "as named"
         cost = ", ".join(
             f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items()
         )
@@ -176,11 +179,10 @@ class BudgetPlan:
         if self.needed is None:
             rest = "no number of records is enough"
         elif one.found == "yes":
-            rest = (
-                "one is enough"
-                if self.needed == 1
-                else f"about {self.needed} are enough"
-            )
+            if self.needed == 1:
+                rest = "one is enough"
+            else:
+                rest = f"about {self.needed} are enough"
         else:
             rest = f"it takes about {self.needed}"
         return (
@@ -267,7 +269,10 @@ def plan_budget(
             Argument("n_features", 768),
             encoder=encoder,
         )
-    width = n_features if encoder is None else FEATURES[encoder]
+    if encoder is None:
+        width = n_features
+    else:
+        width = FEATURES[encoder]
     if width is None:
         raise ParameterError(
             "must be given, or a known encoder such as ",
@@ -319,27 +324,36 @@ def plan_budget(
     sizes = rising_sizes(n_classes, n_records, smallest)
     public = chosen == "public" or (chosen == "softmax" and n_public >= n_features)
     laws = {"none": LAWS[chosen, public], "names": NAMED[public]}
+    hardness = recall_model.usual_hardness()
+    if ceiling is not None:
+        hardness = recall_model.hardness(ceiling, n_classes)
     setting = _Setting(
         law=laws[describe],
-        s=recall_model.usual_hardness()
-        if ceiling is None
-        else recall_model.hardness(ceiling, n_classes),
+        s=hardness,
         n_classes=n_classes,
         n_features=n_features,
         # The noise of so many institutions adds up.
         spend=recall_model.spend(chosen, budget) / math.sqrt(n_parties),
     )
     whole = replace(setting, spend=recall_model.spend(chosen, budget))
-    factor = setting.law.wide if ceiling is None else setting.law.spread
+    if ceiling is None:
+        factor = setting.law.wide
+    else:
+        factor = setting.law.spread
     other = replace(setting, law=laws["names" if describe == "none" else "none"])
     # What a ledger is charged follows from the measurements that a fit declares; a pure
     # cost stands first where it is paid.
-    pool = PublicData(np.eye(1, n_features)) if chosen == "public" else None
+    pool = None
+    if chosen == "public":
+        pool = PublicData(np.eye(1, n_features))
     estimator: Any = BY_METHOD[chosen].load()(
         budget, classes=range(n_classes), public=pool
     )
     costs = estimator.plan(n_features).guarantee.costs()
-    pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
+    if isinstance(budget, PureDP):
+        pure = {"epsilon": total_epsilon(costs)}
+    else:
+        pure = {}
     # Twice the budget is twice its first parameter; delta stays.
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})

@@ -114,11 +114,16 @@ class EvaluationPlan:
         high = math.log(_MOST_MU)
         while high - low > 0.001:
             middle = (low + high) / 2
-            low, high = (low, middle) if is_enough(math.exp(middle)) else (middle, high)
+            if is_enough(math.exp(middle)):
+                low, high = (low, middle)
+            else:
+                low, high = (middle, high)
         mu = math.exp(high)
         if isinstance(self.budget, ApproxDP):
             return GaussianDP(mu).to_approx(self.budget.delta)
-        return ZCDP(mu * mu / 2) if isinstance(self.budget, ZCDP) else GaussianDP(mu)
+        if isinstance(self.budget, ZCDP):
+            return ZCDP(mu * mu / 2)
+        return GaussianDP(mu)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON-ready dictionary."""
@@ -281,11 +286,10 @@ def _half_widths(
     # Noise in the sizes as on average, the same for every call, and in no order that
     # sizes have.
     noisy = sizes + error * norm.ppf((np.arange(n_classes) + 0.5) * _GOLDEN % 1)
-    bands, of_bands = (
-        (each_class(n_classes), "classes")
-        if "bands" not in v
-        else (bands_of(noisy, error), "bands")
-    )
+    if "bands" not in v:
+        bands, of_bands = (each_class(n_classes), "classes")
+    else:
+        bands, of_bands = (bands_of(noisy, error), "bands")
     # Hits and misses of each band, if every class is as often right.
     table = np.outer(
         [rate, 1 - rate], np.bincount(bands.of_class, bands.weights * sizes)

@@ -125,11 +125,9 @@ def share_found(
 
 def spend(method: str, budget: Budget) -> float:
     """Return the cost in the last term: mu of the noise, or the epsilon of a selection of public rows."""
-    return (
-        budget.selection_epsilon()
-        if method == "public"
-        else budget.gaussian_allowance().mu
-    )
+    if method == "public":
+        return budget.selection_epsilon()
+    return budget.gaussian_allowance().mu
 
 
 def usual_hardness() -> float:

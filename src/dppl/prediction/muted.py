@@ -96,7 +96,10 @@ def _flush() -> None:
 def _output_of_c() -> tuple[Any, Any]:
     with suppress(Exception):  # it has another name, as in Windows
         library = ctypes.CDLL(None)
-        name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+        if sys.platform == "darwin":
+            name = "__stdoutp"
+        else:
+            name = "stdout"
         return library, ctypes.c_void_p.in_dll(library, name)
     return None, None
 

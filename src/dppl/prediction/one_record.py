@@ -45,7 +45,9 @@ from dppl.prediction.rebuilt import rebuilt
 Ask: TypeAlias = Callable[[Any, Any], Guesses]
 
 _ROWS = 1024  # of a block
-_STEPS = 2.0**26  # of 1 in the integers that are multiplied
+# Grid steps of 1 in rows and weights: products of 2²⁶·2²⁶ stay below 2⁵³.
+_STEPS = 2.0**26
+# Relative error up to which a model's scores count as linear.
 _AGREEMENT = 1e-5
 _PUBLIC_ROWS = 4
 _ODD = (0, np.nan, np.inf, np.finfo(np.float64).max)
@@ -73,7 +75,10 @@ def of_embeddings(model: EmbeddingClassifier, *, multilabel: bool) -> OneRecord:
     def ask(scored: Any, block: Any) -> Guesses:
         unit = features(np.array(block, order="C"))  # a view leads to other rows
         usable = unit.any(axis=1)
-        logits = scored.scores(unit) if linear else scored._class_scores(unit)
+        if linear:
+            logits = scored.scores(unit)
+        else:
+            logits = scored._class_scores(unit)
         if multilabel:
             return Guesses(np.where(usable, 0, -1), logits)
         # Row by row: `exp` may round a number differently at another place.
@@ -89,6 +94,8 @@ def of_embeddings(model: EmbeddingClassifier, *, multilabel: bool) -> OneRecord:
 
     def guesses(blocks: Iterable[Array]) -> Iterator[Guesses]:
         for block in blocks:
+            # Exact integers: whole blocks give the same bits as single rows. If a block
+            # raises, only its record that does so may become a miss.
             found = _asked(linear, ask, block)
             yield found or _one_by_one(linear, ask, block, miss)
 
@@ -192,13 +199,17 @@ def with_misses(some: Iterable[Guesses], usable: Flags, n_classes: int) -> Guess
 
 def _miss(n_classes: int | None) -> Guesses:
     """Return what is said of a record that could not be scored."""
-    table = None if n_classes is None else np.zeros((1, n_classes))
+    table = None
+    if n_classes is not None:
+        table = np.zeros((1, n_classes))
     return Guesses(np.array([-1]), table)
 
 
 def length(rows: Any) -> int:
     """Return the number of rows, also of a sparse matrix."""
-    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+    if hasattr(rows, "shape"):
+        return int(rows.shape[0])
+    return len(rows)
 
 
 def part(rows: Any, start: int, stop: int) -> Any:
@@ -259,6 +270,7 @@ class Linear:
         dim = model.lattice_.dim
         offsets = model._class_scores(np.zeros((1, dim), np.float32))[0]
         weights = model._class_scores(np.eye(dim, dtype=np.float32)) - offsets
+        # Scores are W·u + b: b at u = 0, and a column of W at each axis.
         longest = float(np.sqrt(np.square(weights).sum(axis=0)).max()) or 1.0
         scale = 2.0 ** np.floor(np.log2(_STEPS / longest))
         linear = cls(
@@ -267,13 +279,9 @@ class Linear:
         features = model.lattice_.features(_made_up((16, model.n_features_in_)))
         expected = model._class_scores(features)
         within = _AGREEMENT * longest
-        return (
-            linear
-            if np.allclose(
-                linear.scores(features), expected, rtol=_AGREEMENT, atol=within
-            )
-            else None
-        )
+        if np.allclose(linear.scores(features), expected, rtol=_AGREEMENT, atol=within):
+            return linear
+        return None
 
     def scores(self, features: Float32) -> Float:
         """Return scores of unit rows, shape (n, n_classes)."""

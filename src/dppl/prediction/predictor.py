@@ -93,16 +93,16 @@ def classify(
     """
     if not isinstance(rows, PartedTable):
         rows = np.reshape(rows, (len(rows), model.n_features_in_))
+    probabilities = None
     if model.multilabel:
+        if shares is not None:
+            probabilities = model.predict_proba(rows, unusable="empty")
         return Predictions(
             labels=model.predict_labels(rows, unusable="empty"),
             classes=model.classes_,
-            probabilities=None
-            if shares is None
-            else model.predict_proba(rows, unusable="empty"),
+            probabilities=probabilities,
             separator=model.separator or SEPARATOR,
         )
-    probabilities = None
     if shares is not None:
         probabilities = model.predict_proba(rows, shares=shares, unusable="empty")
     if probabilities is not None and isinstance(shares, str) and shares == "data":

@@ -159,12 +159,14 @@ class _Service:
             rows = list(np.array(items, np.float64))
         else:
             rows, reasons = self._embed(served, items, deadline)
-        predictions = [
-            not_predicted(reasons.get(place, Term(SkipReason.NOT_EMBEDDED)))
-            if row is None
-            else served.prediction(row, asked.top, asked.probabilities, least)
-            for place, row in enumerate(rows)
-        ]
+        predictions = []
+        for place, row in enumerate(rows):
+            if row is None:
+                reason = reasons.get(place, Term(SkipReason.NOT_EMBEDDED))
+                one = not_predicted(reason)
+            else:
+                one = served.prediction(row, asked.top, asked.probabilities, least)
+            predictions.append(one)
         return (
             PredictionsAnswer(model=name, predictions=predictions)
             .model_dump_json()

@@ -30,7 +30,9 @@ class Batches:
         self._encoder = encoder
         independent = encoder.fingerprint.row_independent
         self._most = min(most, encoder.window) if independent else 1
-        self._n_threads = getattr(encoder, "workers", 1) if independent else 1
+        self._n_threads = 1
+        if independent:
+            self._n_threads = getattr(encoder, "workers", 1)
         self._shape_of = getattr(encoder, "shape_of", lambda item: None)
         self._waiting: list[tuple[Hashable, Any, Future[_Row]]] = []
         self._lock = Lock()
@@ -86,8 +88,6 @@ class Batches:
         except (
             Exception
         ):  # an odd item may raise anything in an encoder, and must not fail the others
-            return (
-                [None]
-                if len(items) == 1
-                else [self._encode([item])[0] for item in items]
-            )
+            if len(items) == 1:
+                return [None]
+            return [self._encode([item])[0] for item in items]

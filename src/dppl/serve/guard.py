@@ -61,7 +61,9 @@ class Guard:
         self._app = app
         self._routes = frozenset(routes)
         # Hashed, so that comparing takes the same time for all lengths.
-        self._digest = None if token is None else sha256(token.encode()).digest()
+        self._digest = None
+        if token is not None:
+            self._digest = sha256(token.encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -100,10 +102,14 @@ class Guard:
 
     def _log(self, scope: Scope, status: int, seconds: float) -> None:
         # Methods and paths are the client's words, so only known ones are logged.
-        method = (
-            scope["method"] if scope["method"] in HTTPMethod.__members__ else "other"
-        )
-        route = scope["path"] if scope["path"] in self._routes else "other"
+        if scope["method"] in HTTPMethod.__members__:
+            method = scope["method"]
+        else:
+            method = "other"
+        if scope["path"] in self._routes:
+            route = scope["path"]
+        else:
+            route = "other"
         fields = {
             "method": method,
             "route": route,

@@ -56,16 +56,14 @@ class Served:
     def least_of(self, asked: PredictionRequest) -> Least:
         """Return what a request requires of a label, or else what the service does."""
         default = self.least
-        confidence = (
-            default.min_confidence
-            if asked.min_confidence is None
-            else asked.min_confidence
-        )
-        similarity = (
-            default.min_similarity
-            if asked.min_similarity is None
-            else asked.min_similarity
-        )
+        if asked.min_confidence is None:
+            confidence = default.min_confidence
+        else:
+            confidence = asked.min_confidence
+        if asked.min_similarity is None:
+            similarity = default.min_similarity
+        else:
+            similarity = asked.min_similarity
         if self.multilabel and (confidence, similarity) != (None, None):
             what = "min_confidence and min_similarity are for models of one label a record."
             raise RequestError(422, "multilabel", what)

@@ -86,7 +86,10 @@ def request_model(most: int, widths: Collection[int]) -> type[PredictionRequest]
     )
     # The schema shows the widths of all models; `rows` checks against the requested
     # one.
-    bounds = {"minItems": min(widths), "maxItems": max(widths)} if widths else {}
+    if widths:
+        bounds = {"minItems": min(widths), "maxItems": max(widths)}
+    else:
+        bounds = {}
     schema = WithJsonSchema({"type": "array", "items": {"type": "number"}, **bounds})
     row = Annotated[list[float], Field(min_length=1, fail_fast=True), schema]
     items: dict[str, Any] = {

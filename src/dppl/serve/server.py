@@ -145,7 +145,10 @@ def serve(
     """
     server = server_of(models, token, limits or Limits())
     host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if ":" in host:
+        url = f"http://[{host}]:{port}"
+    else:
+        url = f"http://{host}:{port}"
     with listening, json_lines(sys.stderr):
         names = [served.about.name for served in models]
         _LOG.info(
@@ -182,14 +185,15 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
 class _JsonLines(logging.Formatter):
     # A JSON object per line, of fields that hold no part of a request or of an answer.
     def format(self, record: logging.LogRecord) -> str:
+        event = "library"
+        if record.name in (_LOG.name, _SERVER):
+            event = str(record.msg).split("\n", 1)[0]
         said = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(
                 timespec="milliseconds"
             ),
             "level": record.levelname.lower(),
-            "event": str(record.msg).split("\n", 1)[0]
-            if record.name in (_LOG.name, _SERVER)
-            else "library",
+            "event": event,
             **({} if record.name == _LOG.name else {"logger": record.name}),
             **getattr(record, "fields", {}),
         }

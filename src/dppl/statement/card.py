@@ -98,11 +98,9 @@ def _front_matter(description: dict[str, Any], sha256: str | None, license: str)
     implied = Guarantee.from_dict(description["guarantee"]).implied()
     # The encoder's name on the hub, if its URI says one.
     scheme, _, name = uri_of(description["encoder"]).partition("?")[0].partition(":")
-    base = (
-        name
-        if scheme in ("hf", "st") and name.count("/") == 1
-        else _HUB_NAMES.get(scheme)
-    )
+    base = _HUB_NAMES.get(scheme)
+    if scheme in ("hf", "st") and name.count("/") == 1:
+        base = name
     # Recomputed from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
     privacy = {
@@ -147,8 +145,6 @@ def _yaml(value: Any) -> str:
             + "}"
         )
     text = json.dumps(value)
-    return (
-        text.replace("e", ".0e")
-        if isinstance(value, float) and "e" in text and "." not in text
-        else text
-    )
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")
+    return text

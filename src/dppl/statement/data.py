@@ -84,7 +84,9 @@ def file_of(model: Any) -> Iterator[Path]:
 
 def describe(path: Path) -> dict[str, Any]:
     """Return what a model file of either form says."""
-    return describe_finetuned(path) if is_finetuned(path) else describe_model(path)
+    if is_finetuned(path):
+        return describe_finetuned(path)
+    return describe_model(path)
 
 
 def content(
@@ -182,15 +184,15 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     one = {"text": "a text", "image": "an image", "embedding": "an embedding"}[item]
     # A method that came with its own module has no label, and is called by its class.
     entry = BY_NAME.get(description["estimator"])
-    method = (
-        description["estimator"]
-        if entry is None or entry.label is None
-        else entry.label
-    )
+    if entry is None or entry.label is None:
+        method = description["estimator"]
+    else:
+        method = entry.label
     named = description["encoder"]
-    encoder = (
-        "not named in the file" if named is None else uri_of(named) or in_short(named)
-    )
+    if named is None:
+        encoder = "not named in the file"
+    else:
+        encoder = uri_of(named) or in_short(named)
     if "lattice" not in description:  # a fine-tuned network, which takes images
         how = (
             f"{description['n_trained']:,} weights of a public network ({encoder}) were trained on private records; "
@@ -204,11 +206,10 @@ def _does(description: Mapping[str, Any], item: str) -> str:
             how = f"Embeddings have {width} numbers, by a public encoder ({encoder}). Method: {method}."
     n_classes = len(description["classes"])
     most = description["parameters"].get("max_labels")
-    what = (
-        f"one of {n_classes:,} classes"
-        if most is None
-        else f"any of {n_classes:,} labels, several or none"
-    )
+    if most is None:
+        what = f"one of {n_classes:,} classes"
+    else:
+        what = f"any of {n_classes:,} labels, several or none"
     return f"It assigns {one} {what}. {how}"
 
 
@@ -219,9 +220,10 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
     if "lattice" in description:
         width = description["lattice"]["n_features"]
         pool = description["lattice"]["pool"]
-        facts["features"] = (
-            width if pool == 1 else f"{width}, {width // pool} after the public map"
-        )
+        if pool == 1:
+            facts["features"] = width
+        else:
+            facts["features"] = f"{width}, {width // pool} after the public map"
     else:
         facts["trained weights"] = description["n_trained"]
         facts["steps"] = description["n_steps"]
@@ -235,11 +237,10 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         facts["public examples"] = ExamplesKept.from_dict(
             description["examples"], len(description["classes"])
         )
-    facts["encoder"] = (
-        "not named"
-        if description["encoder"] is None
-        else in_short(description["encoder"])
-    )
+    if description["encoder"] is None:
+        facts["encoder"] = "not named"
+    else:
+        facts["encoder"] = in_short(description["encoder"])
     if texts := _texts(description["encoder"]):
         facts["texts"] = texts
     facts["written by"] = description["written_by"]
@@ -269,7 +270,9 @@ def _texts(encoder: str | None) -> str:
         one.uri.partition("?")[0], ("languages as its authors say", "")
     )
     windows = said(one.preprocessing)
-    return f"{languages}, read in {windows} at most, and no further" if windows else ""
+    if windows:
+        return f"{languages}, read in {windows} at most, and no further"
+    return ""
 
 
 def _checks(
@@ -302,11 +305,10 @@ def _checks(
             for name, value in budget.items()
             if value
         ]
-        relation = (
-            []
-            if guarantee.adjacency == "add-remove"
-            else [f"--options adjacency={guarantee.adjacency}"]
-        )
+        if guarantee.adjacency == "add-remove":
+            relation = []
+        else:
+            relation = [f"--options adjacency={guarantee.adjacency}"]
         what = "An audit of the method, which measures a lower bound on its loss and can only refute the promise"
         checks.append((what, " ".join(["dppl audit", entry.method, *cost, *relation])))
     return [{"what": what, "command": command} for what, command in checks]
@@ -315,7 +317,9 @@ def _checks(
 def uri_of(encoder: str | None) -> str:
     """Return the address of an encoder from its fingerprint; empty if there is none."""
     try:
-        return "" if encoder is None else Fingerprint.parse(encoder).uri
+        if encoder is None:
+            return ""
+        return Fingerprint.parse(encoder).uri
     except InputError:
         return ""
 
@@ -472,11 +476,10 @@ def of_model(
     """Return what a page says of a private evaluation, which must be of a model with the classes of this one."""
     classes = list(map(str, description["classes"]))
     try:
-        evaluation = (
-            content
-            if isinstance(content, Evaluation)
-            else Evaluation.from_dict(dict(content))
-        )
+        if isinstance(content, Evaluation):
+            evaluation = content
+        else:
+            evaluation = Evaluation.from_dict(dict(content))
     except (KeyError, TypeError, ValueError):
         raise InputError(
             f"the evaluation lacks a field, or a field has another form; {_SAME}"
@@ -516,4 +519,6 @@ def of_model(
 
 
 def _shown(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {**estimate.to_dict(), "text": str(estimate)}
+    if estimate is None:
+        return None
+    return {**estimate.to_dict(), "text": str(estimate)}

@@ -83,6 +83,9 @@ STATISTICS: Mapping[Code, str] = {
     ),
     Statistic.DISAGREEMENTS: "records that exactly one of two models is right about, and others",
     Statistic.MOST_HITS: "which of {n_models} models is right most often, in steps of 1/{steps}",
+    Statistic.CORE_MEANS: "means of the rows of each class that are close to most of it ({n_classes} x {dim})",
+    Statistic.TEACHER_VOTES: "votes of {n_teachers} teachers on {n_rows} public rows ({n_rows} x {n_classes})",
+    Statistic.NEIGHBOUR_VOTES: "classes of the {n_neighbours} nearest records of a public row ({n_classes})",
 }
 
 # What the integers of a count are, one and several; the integers of all else are steps of a
@@ -97,6 +100,8 @@ COUNTED: Mapping[Code, tuple[str, str]] = {
     Statistic.RECORDS_OF_CLASSES: ("{record}", "{records}"),
     Statistic.HITS_OF_EXAMPLES: ("{record}", "{records}"),
     Statistic.LONG_GRADIENTS: ("gradient", "gradients"),
+    Statistic.TEACHER_VOTES: ("vote", "votes"),
+    Statistic.NEIGHBOUR_VOTES: ("vote", "votes"),
 }
 STEPS = ("grid step", "grid steps")
 

@@ -84,7 +84,9 @@ def gallery_of(
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LETTERS else line[: _LETTERS - 1] + "…"
+    if len(line) <= _LETTERS:
+        return line
+    return line[: _LETTERS - 1] + "…"
 
 
 def _jpeg(picture: Any) -> str:

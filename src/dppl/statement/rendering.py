@@ -33,9 +33,9 @@ _DECADES = 4  # of the logarithmic scale of false alarms
 def rendered(template: str, **values: Any) -> str:
     """Fill a template; text is escaped in .html, and in .md where the filter ``md`` is used."""
     text = _environment().get_template(template).render(**values)
-    return (
-        _WITHIN.sub("\N{NO-BREAK SPACE}", text) if template.endswith(".html") else text
-    )
+    if template.endswith(".html"):
+        return _WITHIN.sub("\N{NO-BREAK SPACE}", text)
+    return text
 
 
 def summary(form: str, language: str, **values: Any) -> str:
@@ -139,12 +139,16 @@ def name(text: str) -> Markup:
 def short(text: str) -> str:
     """Cut a long name in its middle, since names often begin or end alike; the JSON form has all of it."""
     half = _LETTERS // 2
-    return text if len(text) <= _LETTERS else f"{text[: half - 1]}…{text[-half:]}"
+    if len(text) <= _LETTERS:
+        return text
+    return f"{text[: half - 1]}…{text[-half:]}"
 
 
 def percent(share: float | None) -> str:
     """Write a share with one digit, such as "98.8 %"; a dash where there is none."""
-    return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
+    if share is None:
+        return "–"
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def at_most(share: float) -> str:

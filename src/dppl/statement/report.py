@@ -1,4 +1,4 @@
-"""`make_report` reads a model and what is known of it; `Report` renders that as JSON, Markdown and HTML."""
+"""`make_report` collects what is known of a model; `Report` renders it as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _Path: TypeAlias = str | os.PathLike[str]
 
 
 class Report:
-    """What there is to say of a released model, as data, as Markdown and as a page.
+    """The report of a released model, as data, as Markdown and as an HTML page.
 
-    Each form is a function of the content alone: equal contents give equal pages.
+    Each form depends on the content alone: equal contents give equal pages.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Report:
     Raises
     ------
     InputError
-        If it is something else, or of another format.
+        If the content is not a dict of this format.
 
     Examples
     --------
@@ -61,11 +61,13 @@ class Report:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        version = content.get("format") if isinstance(content, dict) else None
+        version = None
+        if isinstance(content, dict):
+            version = content.get("format")
         if version != FORMAT:
             raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
         self._content = deepcopy(content)
-        self._content.setdefault("private_evaluation", None)  # reports of old have none
+        self._content.setdefault("private_evaluation", None)  # older reports have none
 
     def dict(self) -> builtins.dict[str, Any]:
         """Return the content."""
@@ -85,14 +87,14 @@ class Report:
             whom the model protects, what is guaranteed, who could see what, what to
             keep, and what risk remains.
         language : {"en", "de", "fr"}, default="en"
-            Of that page; all others are in English.
+            Language of that page; all others are in English.
         """
         if for_ is None:
             return self._render("report.md")
         return self._summary("md", for_, language)
 
     def html(self, *, for_: str | None = None, language: str = "en") -> str:
-        """Return one page of HTML with everything inside: no script, no network, light and dark, and for print.
+        """Return one self-contained HTML page: no scripts, no network; for light and dark screens and for print.
 
         Parameters
         ----------
@@ -105,7 +107,7 @@ class Report:
         return self._summary("html", for_, language)
 
     def html_snippet(self) -> str:
-        """Return the same as a part of another page, with its style."""
+        """Return the same page as a fragment with its style, to embed in another page."""
         return self._render("snippet.html", top=2)
 
     def _render(self, template: str, **values: Any) -> str:
@@ -123,7 +125,7 @@ class Report:
         return summary(form, language, **self._content)
 
     def __repr__(self) -> str:
-        return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
+        return f"<Report: {self._content['title']}; render it with html(), markdown(), json() or dict()>"
 
     _repr_html_ = html_snippet  # what a notebook shows
 
@@ -150,11 +152,11 @@ def make_report(
     ledger : Ledger or path or str, default=None
         The ledger that paid for the model; only the account of its data set is shown.
     public : Source or path, default=None
-        Public images or texts among which the model selected.
+        The public images or texts from which the model selected.
     by : str, default=None
         Who made the model, for the reader.
     purpose : str, default=None
-        What the model is for, in the words of whoever is responsible; public.
+        What the model is for, in the words of its publisher; shown to the reader.
 
     Raises
     ------
@@ -179,11 +181,9 @@ def make_report(
     # What the publisher adds; no guarantee covers it.
     known: dict[str, Any] = {"by": by, "purpose": purpose}
     if results is not None:
-        evaluation = (
-            read_evaluation(Path(results))
-            if isinstance(results, str | os.PathLike)
-            else results
-        )
+        evaluation = results
+        if isinstance(evaluation, str | os.PathLike):
+            evaluation = read_evaluation(Path(evaluation))
         if not isinstance(evaluation, Mapping) or is_private(evaluation):
             known["private_evaluation"] = of_model(evaluation, description, digest)
         else:

@@ -40,7 +40,7 @@ OUTSIDE = (
     "lab.votes",
 )
 # What reads and asks in every fit, and what states its cost.
-_EVERY_FIT = ("kernel.measure", "kernel.privacy.guarantee", "kernel.records")
+EVERY_FIT = ("kernel.measure", "kernel.privacy.guarantee", "kernel.records")
 _SUMS = ("kernel.queries.sums",)
 _SOFTMAX = ("kernel.queries.softmax_gradients",)
 _LABELS = ("kernel.label_sets", "kernel.queries.label_gradients")
@@ -74,6 +74,9 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.RIGHT_ANSWERS: ("kernel.queries.search",),
     Statistic.RIGHT_ANSWERS_OF_CLASSES: ("kernel.queries.search",),
     Statistic.BEST_CANDIDATE: ("kernel.queries.search",),
+    Statistic.CORE_MEANS: ("lab.friendly",),
+    Statistic.TEACHER_VOTES: ("lab.votes",),
+    Statistic.NEIGHBOUR_VOTES: ("lab.votes",),
 } | dict.fromkeys(
     (
         Statistic.TOTALS,
@@ -182,7 +185,7 @@ def trusted_code(guarantee: Guarantee) -> TrustedCode:
 
 
 def _roots(guarantee: Guarantee) -> Iterator[str]:
-    yield from _EVERY_FIT
+    yield from EVERY_FIT
     for release in guarantee.releases:
         yield from MECHANISMS.get(release.mechanism.code, ())
         statistic = release.statistic
@@ -252,7 +255,10 @@ def _home(package: str, name: str) -> str:
     if _path(whole).exists():
         return whole
     stub = _PACKAGE.joinpath(*package.split("."), "__init__.pyi")
-    body = ast.parse(stub.read_text("utf-8")).body if stub.exists() else []
+    if stub.exists():
+        body = ast.parse(stub.read_text("utf-8")).body
+    else:
+        body = []
     for node in body:
         if isinstance(node, ast.ImportFrom) and name in {
             alias.name for alias in node.names
@@ -263,7 +269,9 @@ def _home(package: str, name: str) -> str:
 
 def _path(module: str) -> Path:
     path = _PACKAGE.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if path.is_dir():
+        return path / "__init__.py"
+    return path.with_suffix(".py")
 
 
 @cache

@@ -40,7 +40,8 @@ _RESEARCH = "RESEARCH USE: the noise that was drawn is not exactly the noise tha
 
 def summary(guarantee: Guarantee, delta: float | None = None) -> str:
     """Return the statement in one short paragraph, with the epsilon at `delta`, which is the usual one by default."""
-    delta = guarantee.usual_delta if delta is None else delta
+    if delta is None:
+        delta = guarantee.usual_delta
     return " ".join([*_warnings(guarantee), _headline(guarantee, delta)])
 
 
@@ -65,15 +66,14 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
     promise = NOTHING_RELEASED
     if guarantee.releases:
         views = _views(guarantee, guarantee.usual_delta)
-        guess = _percent(guarantee.best_guess())
+        guess = percent(guarantee.best_guess())
         promise = (
             f"{views}; a guess of membership is right in at most {guess} of cases."
         )
-    same = (
-        "records of the same persons"
-        if guarantee.unit is Unit.PERSON
-        else "the same records"
-    )
+    if guarantee.unit is Unit.PERSON:
+        same = "records of the same persons"
+    else:
+        same = "the same records"
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
         ("Protected", f"{protected(guarantee)}."),
@@ -90,7 +90,10 @@ def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, s
     # Computed over from the releases, never read from a file.
     implied = guarantee.implied(delta)
     pure = guarantee.pure_epsilon
-    rows = [] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]
+    if pure is None:
+        rows = []
+    else:
+        rows = [("epsilon, pure DP", rounded_up(pure, 4))]
     if (
         implied["mu"] is not None
     ):  # sums over samples, for example, have no cost in Gaussian DP
@@ -103,12 +106,12 @@ def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, s
             )
         )
     rows.append(
-        ("membership guess is right", f"at most {_percent(implied['best_guess'])}")
+        ("membership guess is right", f"at most {percent(implied['best_guess'])}")
     )
     for test in implied["tests"]:
         name = f"true positive rate at {100 * test['false_positive_rate']:g} % false positive rate"
         rows.append(
-            (name, f"at most {_thousandths(test['true_positive_rate']) / 10:g} %")
+            (name, f"at most {thousandths_of(test['true_positive_rate']) / 10:g} %")
         )
     return rows
 
@@ -238,11 +241,10 @@ def _views(guarantee: Guarantee, delta: float) -> str:
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
     # Pure DP holds at delta = 0, so it comes before the epsilon that a delta buys.
     pure = guarantee.pure_epsilon
-    first, *rest = (
-        [epsilon]
-        if pure is None
-        else [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
-    )
+    if pure is None:
+        first, *rest = [epsilon]
+    else:
+        first, *rest = [f"epsilon = {rounded_up(pure, 4)}, pure DP", epsilon]
     if guarantee.mu is not None:
         rest.append(f"mu = {rounded_up(guarantee.mu, 4)}")
     return f"{first} ({', '.join(rest)})" if rest else first
@@ -252,25 +254,27 @@ def _headline(guarantee: Guarantee, delta: float) -> str:
     if not guarantee.releases:
         return NOTHING_RELEASED
     added = guarantee.adjacency == "add-remove"
-    which = (
-        f"whether {text(guarantee.unit)} was in"
-        if added
-        else f"which of two choices for {text(guarantee.unit)} was in"
-    )
+    if added:
+        which = f"whether {text(guarantee.unit)} was in"
+    else:
+        which = f"which of two choices for {text(guarantee.unit)} was in"
     # An evaluation releases no model, and a stream one after each task.
     n = guarantee.n_models
-    data = "training data" if guarantee.n_models else "test data"
+    if guarantee.n_models:
+        data = "training data"
+    else:
+        data = "test data"
     released = {0: "what was released", 1: "the released model"}.get(
         n, f"the models released after each of {n} tasks"
     )
     return (
         f"Differentially private: {_views(guarantee, delta)}. Someone who sees {released} learns only a bounded amount "
         f"about {which} the {data}. A guess, with both equally likely beforehand, is right in at most "
-        f"{_percent(guarantee.best_guess())} of cases, whatever else the guesser knows."
+        f"{percent(guarantee.best_guess())} of cases, whatever else the guesser knows."
     )
 
 
-def _percent(probability: float) -> str:
+def percent(probability: float) -> str:
     """Round up, and never to a comfortable 100 % that is not one."""
     for digits in (0, 1, 3):
         value = math.ceil(probability * 100 * 10**digits) / 10**digits
@@ -279,7 +283,7 @@ def _percent(probability: float) -> str:
     return "100 %"
 
 
-def _thousandths(rate: float) -> int:
+def thousandths_of(rate: float) -> int:
     """Round up to a thousandth."""
     return min(math.ceil(1000 * rate), 1000)
 
@@ -292,7 +296,9 @@ def price(release: Release) -> list[str]:
         if name in release.cost
     ]
     stated = release.mechanism.code.states_its_cost
-    return [*costs, "as stated, not computed again"] if stated else costs
+    if stated:
+        return [*costs, "as stated, not computed again"]
+    return costs
 
 
 def _release(release: Release, times: int, unit: Unit) -> str:
@@ -324,7 +330,10 @@ def account_as_html(book: Mapping[str, Any]) -> str:
         ("left", rounded_down(book["left"], book["budget"])),
     ]
     for release in book["releases"]:
-        part = [] if release["partition"] is None else [f"part {release['partition']}"]
+        if release["partition"] is None:
+            part = []
+        else:
+            part = [f"part {release['partition']}"]
         unfinished = [IN_NO_FILE[one] for one in IN_NO_FILE if one == release["status"]]
         texts = [
             release["estimator"] or charged(release["mechanism"]),
@@ -351,7 +360,9 @@ def _page(text: str, rows: Iterable[tuple[str, str]]) -> str:
 def listed(names: Sequence[Any], most: int) -> str:
     """Write the first names, and how many more there are."""
     shown = ", ".join(map(str, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    if len(names) <= most:
+        return shown
+    return f"{shown} and {len(names) - most} more"
 
 
 def in_words(budget: Mapping[str, float]) -> str:

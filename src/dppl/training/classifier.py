@@ -195,17 +195,18 @@ class PrivateClassifier(ReleasedClassifier):
         model.check_parameters()  # before hours of embedding
         forget(self)  # a fit that fails leaves an unfitted classifier
         automatic = isinstance(self.descriptions, str) and self.descriptions == "auto"
-        examples = None if automatic else described(self.descriptions, model)
+        examples = None
+        if not automatic:
+            examples = described(self.descriptions, model)
         encoder = self._loaded()
         if automatic:
             examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         shape = np.empty((len(X), 0))
-        labels = (
-            as_labels(y, shape)
-            if model.several is None
-            else model.several.checked(y, shape)
-        )
+        if model.several is None:
+            labels = as_labels(y, shape)
+        else:
+            labels = model.several.checked(y, shape)
         if model.several is None:  # before hours of embedding, too
             check_kind(labels, public_classes(model.classes))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
@@ -374,9 +375,9 @@ class PrivateClassifier(ReleasedClassifier):
         return labels
 
     def _loaded(self) -> Encoder:
-        return (
-            _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
-        )
+        if isinstance(self.encoder, str):
+            return _load_once(self.encoder)
+        return self.encoder
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

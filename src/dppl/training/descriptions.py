@@ -123,7 +123,9 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
     # Descriptions and the class list are public, so the message names what is no class.
     unknown = sorted(set(map(str, labels[class_codes(labels, classes, "ignore") < 0])))
     if unknown:
-        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        more = ""
+        if len(unknown) > _SHOWN:
+            more = f" and {len(unknown) - _SHOWN} more"
         shown = ", ".join(map(repr, unknown[:_SHOWN])) + more
         raise InputError(
             f"must describe classes of the list only; it has no {shown}.",
@@ -137,7 +139,12 @@ def _flattened(given: Mapping[Any, Any]) -> Descriptions:
     texts = []
     for name, value in given.items():
         single = isinstance(value, str) or not hasattr(value, "__iter__")
-        several = [] if value is None else [value] if single else list(value)
+        if value is None:
+            several = []
+        elif single:
+            several = [value]
+        else:
+            several = list(value)
         if not all(isinstance(text, str) for text in several):
             raise ParameterError(
                 f"{_HOW}; {name!r} has another type.", parameter="descriptions"
@@ -184,13 +191,14 @@ def embed_examples(
     if source.modality != encoder.modality:
         # Of images, what embeds texts as it does: the other tower of a model such as
         # CLIP.
-        tower = encoder.text_tower() if hasattr(encoder, "text_tower") else None
+        tower = None
+        if hasattr(encoder, "text_tower"):
+            tower = encoder.text_tower()
     if tower is None:
-        wanted = (
-            "texts"
-            if encoder.modality == "text"
-            else "a folder with a subfolder of example images for each class"
-        )
+        if encoder.modality == "text":
+            wanted = "texts"
+        else:
+            wanted = "a folder with a subfolder of example images for each class"
         raise ParameterError(
             f"must be {wanted}, since {encoder.fingerprint.uri} embeds {encoder.modality}s only.",
             parameter="descriptions",
@@ -207,9 +215,9 @@ def embed_examples(
             parameter="descriptions",
         )
     labels = np.array([*whole.labels, None], object)[:-1]
-    texts = (
-        [text for _, text in source.texts] if isinstance(source, Descriptions) else None
-    )
+    texts = None
+    if isinstance(source, Descriptions):
+        texts = [text for _, text in source.texts]
     return EmbeddingTable.of(
         np.stack(whole.rows), labels, metadata=table_metadata(encoder), texts=texts
     )

@@ -118,11 +118,8 @@ def embed(
     """
     validate.one_of(ROWS, rows=rows)
     validate.one_of(("skip", "stop"), unusable=unusable)
-    shard_rows = (
-        _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS)
-        if shard_rows is None
-        else shard_rows
-    )
+    if shard_rows is None:
+        shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS)
     validate.positive_integer(shard_rows=shard_rows)
     _check(source, encoder, workers)
     # What decides the bytes of the table goes into its manifest, so that nobody goes on
@@ -209,7 +206,9 @@ def table_metadata(encoder: Encoder) -> dict[str, str]:
     }
     # Where rows of one batch may change each other, a fit must say so.
     fixed = encoder.fingerprint.row_independent
-    return maker if fixed else {**maker, "not_covered": Caveat.ROWS_MIX.value}
+    if fixed:
+        return maker
+    return {**maker, "not_covered": Caveat.ROWS_MIX.value}
 
 
 def maker_of(encoder: Encoder) -> str:
@@ -260,11 +259,9 @@ def _windows(
                 usable = [item for item in batch if item[-1] is None]
                 window = Window()
                 # In this thread alone: encoders own their device.
-                x = (
-                    _encoded(usable, encoder, progress, kept)
-                    if usable
-                    else np.empty((0, encoder.dimension))
-                )
+                x = np.empty((0, encoder.dimension), np.float32)
+                if usable:
+                    x = _encoded(usable, encoder, progress, kept)
                 progress(len(batch) - len(usable))
                 # A number that float32 holds may be infinite in float16.
                 stored = to_storage(np.asarray(x), rows)
@@ -345,7 +342,9 @@ def _hash(payload: Any) -> bytes:
     """Return the hash of a content, or nothing of an image in memory, of which nothing is kept."""
     if isinstance(payload, str):
         payload = payload.encode()
-    return sha256(payload).digest() if isinstance(payload, bytes) else b""
+    if isinstance(payload, bytes):
+        return sha256(payload).digest()
+    return b""
 
 
 def prepared(encoder: Encoder, payload: Payload) -> Any:

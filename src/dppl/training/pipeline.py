@@ -101,7 +101,7 @@ def train(
     persons = source.person_type is not None
     # Before hours of embedding.
     if estimator.several is None:
-        kind = np.int64 if source.label_type == pa.int64() else object
+        kind = "i8" if source.label_type == pa.int64() else "O"
         check_kind(np.empty(0, kind), public_classes(estimator.classes))
     ids_of_fit(
         [] if persons else None, np.empty((0, 1)), estimator.max_classes_per_person
@@ -113,9 +113,10 @@ def train(
             source, encoder, classes, estimator.unknown_labels, estimator.several
         )
     # Persons have no place in a model, and nor has the name of their column.
-    typed = (
-        {} if columns is None else {"x": columns.x, "y": columns.y, "id": columns.id}
-    )
+    if columns is None:
+        typed = {}
+    else:
+        typed = {"x": columns.x, "y": columns.y, "id": columns.id}
     typed = {name: value for name, value in typed.items() if value is not None}
     own_metadata = {COLUMNS: json.dumps(typed)} if typed else {}
 
@@ -229,11 +230,10 @@ def check_records(
             n = n + len(window)
             if strict and (ids is not None or source.person_type is not None):
                 own = (record.person for record in window)
-                whose = (
-                    np.fromiter(own, object)
-                    if ids is None
-                    else ids[n - len(window) : n]
-                )
+                if ids is None:
+                    whose = np.fromiter(own, object)
+                else:
+                    whose = ids[n - len(window) : n]
                 usable &= ~are_missing(whose)
             used = used + int((known & usable).sum())
     if strict:
@@ -282,11 +282,10 @@ def left_out_of(
     named = pa.concat_tables(
         part.columns(["id", "reference"]) for part in table.fragments()
     ).take(places)
-    without_class = (
-        SkipReason.UNKNOWN_LABEL
-        if several is None
-        else SkipReason.UNKNOWN_LABELS_DROPPED
-    )
+    if several is None:
+        without_class = SkipReason.UNKNOWN_LABEL
+    else:
+        without_class = SkipReason.UNKNOWN_LABELS_DROPPED
     rest = [
         Skipped(
             **row,
@@ -329,7 +328,10 @@ def work_in(folder: Path) -> Iterator[None]:
     except FileExistsError:
         # It is removed at the end, so it must hold nothing of someone else; a part is a
         # file that was being written.
-        names = os.listdir(folder) if folder.is_dir() else ["a file"]
+        if folder.is_dir():
+            names = os.listdir(folder)
+        else:
+            names = ["a file"]
         if any(
             name not in _WORK and not (name[0] == "." and name.endswith(".part"))
             for name in names

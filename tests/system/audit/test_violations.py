@@ -23,6 +23,7 @@ from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.queries import ClassSums, NumberOfRecords
 from dppl.kernel.queries.selection import Selection
 from dppl.methods import LinearProbe
+from inside import behind
 
 pytestmark = pytest.mark.audit
 
@@ -222,7 +223,7 @@ class CountScaledNoise(MeanPrototypes):
     def learn(self, measure, setting):
         super().learn(measure, setting)
         self.prototypes_ /= np.maximum(
-            np.bincount(measure._counter.records.codes, minlength=len(self.classes_)), 1
+            np.bincount(behind(measure).records.codes, minlength=len(self.classes_)), 1
         )[:, None]
 
 
@@ -262,14 +263,14 @@ class SharedGenerator(MeanPrototypes):
     """Every class's worker starts from a copy of one generator, so all classes get the same noise."""
 
     def learn(self, measure, setting):
-        records = measure._counter.records
+        records = behind(measure).records
         exact = class_sums(
             self.lattice_.blocks(records.rows),
             records.codes,
             len(self.classes_),
             self.lattice_.dim,
         )
-        noise = measure._counter.source.rounded_gaussian(
+        noise = behind(measure).source.rounded_gaussian(
             measure.noise_std("sums"), (1, self.lattice_.dim)
         )
         self.prototypes_ = (exact + noise) / self.lattice_.scale

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dppl.lab.commands import bench
-from dppl.lab.commands.bench import _line
+from dppl.lab.commands.bench import result_line
 from dppl.lab.experiments.config import load_experiment
 from dppl.lab.experiments.names import series_name
 
@@ -226,7 +226,7 @@ def finished(cell, status="done"):
 
 
 def test_no_two_cells_have_the_same_line(cells):
-    lines = [_line(finished(cell)) for cell in cells]
+    lines = [result_line(finished(cell)) for cell in cells]
     assert len(set(lines)) == len(lines) == len(cells)
     assert any(
         line.startswith("FullDataContinual, the budget for all tasks together  blobs")
@@ -240,7 +240,7 @@ def test_no_two_cells_have_the_same_line(cells):
 
 def test_cells_that_failed_say_so_with_their_label(cells):
     shown = " ".join(
-        " ".join(_line(finished(cell, "failed")) for cell in cells).split()
+        " ".join(result_line(finished(cell, "failed")) for cell in cells).split()
     )
     assert shown.count("FAILED E: a b") == len(cells)
     assert all(series_name(cell.to_dict()) in shown for cell in cells)

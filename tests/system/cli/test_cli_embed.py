@@ -93,7 +93,7 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
         (
             ["--out", "photos/t", "--encoder", "pixels"],
             2,
-            "--out must not lie in SOURCE",
+            "--out must be outside SOURCE",
         ),
         (["--out", ".", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),

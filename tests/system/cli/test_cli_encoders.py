@@ -3,14 +3,14 @@
 import pytest
 
 from dppl.encoders import PRESETS, list_encoders, load_encoder
-from dppl.encoders.load import _MODULES
+from dppl.encoders.load import MODULES
 from dppl.errors import DpplError
 
 
 def test_all_presets_and_schemes_are_listed():
     names = [entry.name for entry in list_encoders()]
     assert set(PRESETS) < set(names)
-    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_MODULES)
+    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(MODULES)
 
 
 def test_every_encoder_is_shown_with_what_it_needs(cli):

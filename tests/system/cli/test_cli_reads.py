@@ -369,7 +369,7 @@ def test_a_fit_is_strict_in_one_way(folder, cli, error_line):
     )
     assert (result.exit_code, error_line(result)) == (
         2,
-        "--unusable stop goes without --options unknown_labels.",
+        "--unusable stop sets unknown_labels itself; leave that out of --options.",
     )
 
 

@@ -11,6 +11,7 @@ from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab.task_streams import class_incremental, shuffled
+from inside import behind
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.streams import replay
 
@@ -198,7 +199,7 @@ def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch)
 
     def learn(self, measure, setting):
         whole(self, measure, setting)
-        codes = measure._counter.records.codes
+        codes = behind(measure).records.codes
         self.released_.n_sums[:] -= (
             np.bincount(codes[codes >= 0], minlength=len(CLASSES)) == 0
         )

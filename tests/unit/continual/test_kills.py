@@ -12,6 +12,7 @@ import pytest
 import dppl
 from dppl import Ledger
 from dppl.continual import recover
+from inside import tensors_of
 
 KILLS = 20
 
@@ -117,12 +118,9 @@ def unpaid(folder):
     ]
 
 
-def tensors_of(folder):
+def released_in(folder):
     """Return what the model of a folder released, byte for byte; its statement names the entries of its ledger."""
-    return {
-        name: tensor.tobytes()
-        for name, tensor in dppl.load(folder / "model.safetensors")._tensors().items()
-    }
+    return tensors_of(dppl.load(folder / "model.safetensors"))
 
 
 @pytest.mark.slow
@@ -146,7 +144,7 @@ def test_streams_that_are_killed_at_random_are_paid_for_and_end_as_if_they_had_n
     assert (done.returncode, done.stderr) == (0, "")
     for whole, *killed in json.loads(done.stdout).values():
         for folder in killed:
-            assert tensors_of(tmp_path / folder) == tensors_of(tmp_path / whole)
+            assert released_in(tmp_path / folder) == released_in(tmp_path / whole)
             assert unpaid(tmp_path / folder) == []
     # The negative control: tasks that are not charged again are noticed.
     assert unpaid(tmp_path / "once" / "independent-after-draws") == list("012345")

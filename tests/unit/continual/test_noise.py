@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl._utils import files
-from dppl._utils.files import Output, _beginning
+from dppl._utils.files import Output, part_prefix
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
@@ -26,6 +26,7 @@ from dppl.kernel.queries import correlated as _state
 from dppl.kernel.queries import factors as _factors
 from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile
 from dppl.kernel.queries.factors import KINDS, MOST_TASKS, factor
+from inside import tensors_of
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 from overhearing import overheard
@@ -490,10 +491,10 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
         exact = held.sums.exact
         assert "array" not in repr(held) + repr(held.sums)
     assert exact.any()
-    for tensor in model._tensors().values():
+    for content in tensors_of(model).values():
         for sums in exact:
-            assert sums.tobytes() not in tensor.tobytes()
-            assert (sums / model.lattice_.scale).tobytes() not in tensor.tobytes()
+            assert sums.tobytes() not in content
+            assert (sums / model.lattice_.scale).tobytes() not in content
     # The file of the state is as large whatever it holds.
     assert (
         state.stat().st_size
@@ -676,9 +677,9 @@ def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
     state = tmp_path / "state"
     account = account_of(tmp_path)
     sizes = []
-    take = files._take_room
+    take = files.take_room
     monkeypatch.setattr(
-        files, "_take_room", lambda file, size: (sizes.append(size), take(file, size))
+        files, "take_room", lambda file, size: (sizes.append(size), take(file, size))
     )
     model = make(kind)
     for task in range(2):
@@ -689,7 +690,7 @@ def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "_take_room", full)
+    monkeypatch.setattr(files, "take_room", full)
     with pytest.raises(OSError, match="No space"):
         model.partial_fit(*records(1), state=state, ledger=account)
     assert len(account.releases()) == 2
@@ -742,7 +743,7 @@ def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(
 def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
     state = tmp_path / "state"
     model = learn([records(0)], "tree", state)
-    left = tmp_path / f"{_beginning(state)}0.part"
+    left = tmp_path / f"{part_prefix(state)}0.part"
     left.write_bytes(state.read_bytes())
     model.partial_fit(*records(1), state=state)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state"]
@@ -759,4 +760,5 @@ def test_a_linked_state_is_replaced_where_it_is(tmp_path):
     model = learn([records(0), records(1)], "tree", link)
     assert link.is_symlink()
     assert model.n_tasks_ == 2
-    assert dppl.kernel.queries.correlated._read(target)[0]["n_tasks"] == 2
+    recover(target, tmp_path / "model")
+    assert dppl.load(tmp_path / "model").n_tasks_ == 2

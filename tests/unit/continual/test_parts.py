@@ -21,6 +21,7 @@ from dppl.kernel import parts as sums
 from dppl.kernel import reading
 from dppl.kernel.privacy.terms import Assumption, Term
 from dppl.lab import FullDataContinual, NaiveContinual
+from inside import tensors_of
 from laws.recipes import CLASSES, DIM
 
 BUDGET = GaussianDP(1.0)
@@ -105,10 +106,6 @@ def learned_in_parts(stream, folder, engine=None, rows=13, **further):
     return model
 
 
-def tensors(model):
-    return {name: array.tobytes() for name, array in model._tensors().items()}
-
-
 @pytest.mark.slow
 @each_stream
 def test_no_bit_depends_on_the_parts(stream, tmp_path):
@@ -116,20 +113,20 @@ def test_no_bit_depends_on_the_parts(stream, tmp_path):
     for rows in (1, 13, 1000):
         model = learned_in_parts(stream, tmp_path, rows=rows)
         assert model.n_tasks_ == 3
-        assert tensors(model) == tensors(whole)
+        assert tensors_of(model) == tensors_of(whole)
         assert model.guarantee_ == whole.guarantee_
 
 
 @each_stream
 def test_no_bit_depends_on_ray(stream, tmp_path, ray_engine):
     model = learned_in_parts(stream, tmp_path, ray_engine)
-    assert tensors(model) == tensors(learned(stream))
+    assert tensors_of(model) == tensors_of(learned(stream))
 
 
 @each_stream
 def test_fit_learns_one_task_in_parts(stream, tmp_path):
     X, y, _ = tasks()[0]
-    assert tensors(make(stream).fit(parts(tmp_path, X, y))) == tensors(
+    assert tensors_of(make(stream).fit(parts(tmp_path, X, y))) == tensors_of(
         make(stream).fit(X, y)
     )
 
@@ -145,7 +142,7 @@ class Mixed(LocalEngine):
 
 @each_stream
 def test_a_part_that_counts_twice_would_be_noticed(stream, tmp_path):
-    assert tensors(learned_in_parts(stream, tmp_path, Mixed())) != tensors(
+    assert tensors_of(learned_in_parts(stream, tmp_path, Mixed())) != tensors_of(
         learned(stream)
     )
 
@@ -157,7 +154,7 @@ def test_records_of_other_classes_than_the_task_may_hold_would_be_noticed(
     monkeypatch.setattr(reading, "within_task", lambda codes, *others: codes)
     seen = learned_in_parts("naive", tmp_path)
     monkeypatch.undo()
-    assert tensors(seen) != tensors(learned("naive"))
+    assert tensors_of(seen) != tensors_of(learned("naive"))
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
@@ -180,10 +177,10 @@ def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
         recover(tmp_path / f"{name}.state", tmp_path / f"{name}.safetensors")
         models += [model, dppl.load(tmp_path / f"{name}.safetensors")]
     assert (
-        tensors(models[0])
-        == tensors(models[1])
-        == tensors(models[2])
-        == tensors(models[3])
+        tensors_of(models[0])
+        == tensors_of(models[1])
+        == tensors_of(models[2])
+        == tensors_of(models[3])
     )
 
 
@@ -220,7 +217,7 @@ def test_a_label_that_a_task_may_not_hold_stops_it_and_the_charge_stays(tmp_path
     model = make(unknown_labels="error").partial_fit(
         parts(tmp_path, X, y), ledger=ledger, partition="one"
     )
-    before = tensors(model)
+    before = tensors_of(model)
     with pytest.raises(
         UnknownLabelError, match="must be one of task_classes"
     ) as failure:
@@ -235,8 +232,8 @@ def test_a_label_that_a_task_may_not_hold_stops_it_and_the_charge_stays(tmp_path
     )
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
     assert len(ledger.releases()) == 2
-    assert tensors(model) == before
-    assert not sums._CACHE
+    assert tensors_of(model) == before
+    assert not sums.CACHE
 
 
 REFUSED = {

@@ -9,6 +9,7 @@ from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPr
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.privacy.terms import Assumption, Neighbours, Term, Unit
+from inside import tensors_of
 from laws.replay import spent, watched
 
 RNG = np.random.default_rng(0)
@@ -37,10 +38,7 @@ def test_every_task_takes_a_person_for_one_record_at_no_more_noise(cls):
         persons.rows_of_persons(rows, labels, ids, 3) for rows, labels, ids in tasks
     ]
     alone = fitted(cls, [(rows, labels, {}) for rows, labels in reduced])
-    tensors = alone._tensors()
-    assert all(
-        (values == tensors[name]).all() for name, values in model._tensors().items()
-    )
+    assert tensors_of(model) == tensors_of(alone)
     assert model.guarantee_.unit == Unit.PERSON
     assert model.guarantee_.mu == alone.guarantee_.mu
     assumed = {one.code for one in model.guarantee_.assumptions}

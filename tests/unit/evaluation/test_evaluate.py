@@ -37,6 +37,7 @@ from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import outcomes
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.prediction import one_record
+from inside import behind
 from laws.ledgers import spy_on
 from laws.replay import spent, watched
 
@@ -126,7 +127,7 @@ def weigh_by_true_sizes(patch):
     whole = evaluating._asked
 
     def asked(measure, n_classes):
-        held = measure._counter.records
+        held = behind(measure).records
         sizes = np.bincount(held.codes[held.codes >= 0], minlength=n_classes).astype(
             float
         )
@@ -144,7 +145,7 @@ def tell_the_true_number(patch):
     seen = []
 
     def look(self, name, **released):
-        seen.append(len(self._counter.records.codes))
+        seen.append(len(behind(self).records.codes))
         return ask(self, name, **released)
 
     def said(*arguments):

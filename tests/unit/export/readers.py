@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dppl.export import onnx_graph, torch_module
+from inside import sharpness_of
 
 # What an export states: scores differ by no more than this, in lengths of the longest
 # weights.
@@ -36,7 +37,7 @@ def by_torch(model):
         logits = module(library.from_numpy(rows))
         return SimpleNamespace(
             label=model.classes_[logits.argmax(1).numpy()],
-            scores=logits.numpy() / model._sharpness(),
+            scores=logits.numpy() / sharpness_of(model),
             probabilities=logits.softmax(1).numpy(),
         )
 

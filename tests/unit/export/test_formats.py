@@ -23,6 +23,7 @@ from dppl.export import (
     to_torch,
     torch_module,
 )
+from inside import scores_of
 from laws.recipes import ONE_LABEL, each
 from unit.export.readers import ROUNDING, by_onnx, by_torch
 
@@ -35,7 +36,7 @@ def agree(reader, model, rows, *, rounding=ROUNDING):
         for head in scorer.scorer_of(model).heads
     )
     atol = rounding * weights
-    scores = model._scores(rows)
+    scores = scores_of(model, rows)
     np.testing.assert_allclose(found.scores, scores, rtol=rounding, atol=2 * atol)
     np.testing.assert_allclose(
         found.probabilities, model.predict_proba(rows), atol=10 * rounding

@@ -12,6 +12,7 @@ from dppl.errors import InputError
 from dppl.export import scorer as module
 from dppl.export.scorer import NUMPY, fitted, scorer_of, statement
 from dppl.kernel.lattice.lattice import rotate
+from inside import scores_of, sharpness_of
 from laws.recipes import KINDS, each
 from unit.export.readers import ROUNDING
 
@@ -24,12 +25,12 @@ def check(model, rows):
         scores = scorer.scores(rows, NUMPY)
     np.testing.assert_allclose(
         scores,
-        model._scores(rows, "empty"),
+        scores_of(model, rows, "empty"),
         rtol=ROUNDING,
         atol=ROUNDING * longest,
         equal_nan=True,
     )
-    assert scorer.sharpness == model._sharpness()
+    assert scorer.sharpness == sharpness_of(model)
     assert scorer.classes.tolist() == model.classes_.tolist()
     return scorer
 
@@ -70,7 +71,7 @@ def test_streams_of_several_tasks_have_several_heads(scores, head, rotation):
     scorer = check(model, rows(6))
     assert len(scorer.heads) == 2
     assert scorer.combine == ("logaddexp" if scores == "normalised" else "maximum")
-    assert (model._scores(rows(6), "empty")[0] < -1e200).tolist() == [
+    assert (scores_of(model, rows(6), "empty")[0] < -1e200).tolist() == [
         False,
         False,
         False,

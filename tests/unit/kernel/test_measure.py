@@ -32,6 +32,7 @@ from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFi
 from dppl.kernel.queries.selection import Selection
 from dppl.kernel.records import HeldRecords, PrivateTable
 from dppl.testing import check_private, recorded, replayed
+from inside import behind
 from laws.recipes import CLASSES, KINDS, each
 
 DIM = 6
@@ -251,7 +252,7 @@ class Peeks(Sums):
 
     def learn(self, measure, setting):
         super().learn(measure, setting)
-        self.coef_ += len(measure._counter.records.codes)
+        self.coef_ += len(behind(measure).records.codes)
 
 
 class Stashes(Sums):
@@ -355,7 +356,7 @@ def test_a_model_keeps_no_record_of_a_method_that_keeps_its_counter():
             self.measure_ = measure
 
     model = Keeps(GaussianDP(1.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES])
-    assert model.measure_._counter.records is None
+    assert behind(model.measure_).records is None
     with pytest.raises(MeasurementError):
         model.measure_("sums")
 

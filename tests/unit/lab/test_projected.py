@@ -12,6 +12,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.lab import ProjectedPrototypes
 from dppl.methods.parameters import parameters
+from inside import paid_for
 from laws.recipes import BY_NAME, DIM
 from laws.replay import replay
 
@@ -165,7 +166,7 @@ def test_the_replay_notices_prototypes_that_are_not_released(monkeypatch):
     def exact_first(self, measure, setting):
         with pytest.MonkeyPatch.context() as patch:
             release = RoundedGaussian.release
-            first = measure._paid["first"].mechanism
+            first = paid_for(measure)["first"].mechanism
 
             def secret(one, exact, source):
                 return exact if one is first else release(one, exact, source)

@@ -167,7 +167,7 @@ class FreshWorkers:
         pass
 
     def each(self, function, items):
-        parts_module._CACHE.clear()
+        parts_module.CACHE.clear()
         self.calls += 1
         yield from ((place, function(item)) for place, item in enumerate(items))
 

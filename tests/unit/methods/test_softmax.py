@@ -26,6 +26,7 @@ from dppl.kernel.queries.base import STEPS, on_grid
 from dppl.methods import linear
 from dppl.methods import softmax as module
 from dppl.methods.linear import Ascent, ClassSizes, Frame, axis_filter
+from inside import behind
 from laws.recipes import BY_NAME
 from laws.replay import replay, watched
 
@@ -71,7 +72,7 @@ def told(patch, tell):
     whole = SoftmaxPrototypes.learn
 
     def learn(self, measure, setting):
-        records = measure._counter.records
+        records = behind(measure).records
         tell(np.asarray(records.rows), records.codes)
         return whole(self, measure, setting)
 

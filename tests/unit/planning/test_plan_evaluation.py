@@ -8,12 +8,13 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.evaluation.measuring import _asked, _said, measurements
+from dppl.evaluation.measuring import measurements
 from dppl.kernel.measure import Measure, calibrated
 from dppl.kernel.queries.base import ADD_REMOVE, STEPS
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.planning import plan_evaluation
 from dppl.planning.guessed_sizes import rising_sizes
+from inside import evaluated
 
 NUMBERS = ("accuracy", "recall", "balanced_accuracy")
 # How far a plan may be off, as docs/planning.md says.
@@ -58,7 +59,7 @@ def half_widths(n_classes, n_test, smallest, mu, rate, draws=40):
         with Measure(
             calibrated(GaussianDP(mu), measurements(n_classes), ADD_REMOVE), held, seed
         ) as measure:
-            said = _said(_asked(measure, n_classes), list(range(n_classes)), 0.9, None)
+            said = evaluated(measure, n_classes)
         one = said["accuracy"], said["per_class"][0].recall, said["balanced_accuracy"]
         found.append([each.width / 2 for each in one])
     return dict(zip(NUMBERS, np.mean(found, axis=0), strict=True))

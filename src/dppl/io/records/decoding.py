@@ -231,5 +231,9 @@ def _in_8_bits(image: Any, tags: Mapping[int, Any]) -> Array:
         raise BadRecord(SkipReason.NUMBERS_OUT_OF_RANGE, top=top)
     if tags.get(_WHITE_IS_ZERO[0]) == _WHITE_IS_ZERO[1]:
         values = top - values
-    levels = np.rint(values * 255) if is_float else values >> (bits - 8)
+    levels: Array
+    if is_float:
+        levels = np.rint(values * 255)
+    else:
+        levels = values >> (bits - 8)
     return levels.astype(np.uint8)

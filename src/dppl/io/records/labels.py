@@ -1,6 +1,6 @@
-"""Labels and class lists, and errors about files that quote nothing of them.
+"""Labels and class lists; errors about files never quote their content.
 
-A label that fits no class never stops reading and is never named: whether one record is
+A label outside the class list neither stops reading nor is named: whether a record is
 well formed is private.
 """
 
@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 @contextmanager
 def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
-    """Turn whatever another library raises about a file into one line that quotes nothing."""
+    """Turn any error of another library about a file into one line that quotes nothing."""
     try:
         yield
     except InputError:
@@ -48,11 +48,10 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
             f"{promise}; there is no permission to read it; {hint}"
         ) from None
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
-        what = (
-            "bytes that are not UTF-8"
-            if isinstance(error, UnicodeDecodeError)
-            else type(error).__name__
-        )
+        if isinstance(error, UnicodeDecodeError):
+            what = "bytes that are not UTF-8"
+        else:
+            what = type(error).__name__
         raise InputError(f"{promise}; got {what}; {hint}") from None
 
 
@@ -64,7 +63,7 @@ def listed(names: Iterable[str]) -> str:
 def choose_column(
     names: Sequence[str], parameter: str, name: str | None, place: object
 ) -> str | None:
-    """Choose the column of rows (`parameter` "x") or labels ("y", None without any); only default names have others."""
+    """Choose the column of rows ("x") or labels ("y", None without any); only default names have fallbacks."""
     spare = _FALLBACKS[parameter] if name == parameter else ()
     chosen = next((one for one in (name, *spare) if one in names), None)
     if chosen is None and name not in (None, "y"):
@@ -85,8 +84,7 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
     path : path-like
         Blank lines and white space around a class are ignored.
     several : bool, default=False
-        Whether a record may have several labels or none, of which there may be one in
-        all.
+        Whether the task is multi-label; a single class is allowed then.
 
     Returns
     -------
@@ -103,8 +101,7 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
     source = Path(path)
     lines: dict[str, int] = {}
     for number, name in enumerate(_lines(source), 1):
-        # By its line, and not by its text: a file that is named by mistake may be
-        # private.
+        # Errors name lines, not texts: a file that is named by mistake may be private.
         if name in lines:
             once = f"must name each class once, on a line; line {number} repeats line {lines[name]}"
             raise InputError(
@@ -118,7 +115,10 @@ def read_classes(path: AnyPath, *, several: bool = False) -> Array:
             f"{source} must name at least one class; it is empty; write one class on each line"
         )
     if len(names) == 1 and ("," in names[0] or not several):
-        got = "one line with commas" if "," in names[0] else "a single class"
+        if "," in names[0]:
+            got = "one line with commas"
+        else:
+            got = "a single class"
         raise InputError(
             f"{source} must name two classes or more, each on its own line; got {got}; write one class on each line"
         )
@@ -168,13 +168,15 @@ def stored_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
 
 
 def labels_of_file(stored: Array, name: str) -> Array:
-    """Return labels of a file, texts as objects: one names an integer class that it writes (`kernel.reading`)."""
+    """Return the labels of a file; texts as objects, so that "3" names the class 3 (`kernel.reading`)."""
     labels = np.array(stored_labels(stored, name=name))
-    return labels.astype(object) if labels.dtype.kind == "U" else labels
+    if labels.dtype.kind == "U":
+        return labels.astype(object)
+    return labels
 
 
 def read_label_file(path: AnyPath) -> Array:
-    """Read the labels of all rows: an npy file, or text with a label a line, whose labels are always strings."""
+    """Read one label for each row, from an npy file or from the lines of a text file, which are always strings."""
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES:

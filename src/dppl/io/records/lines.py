@@ -85,7 +85,9 @@ class Form:
     @property
     def parameters(self) -> dict[str, str]:
         """What is named, as a table keeps it."""
-        return {} if self.encoding is None else {"encoding": self.encoding}
+        if self.encoding is None:
+            return {}
+        return {"encoding": self.encoding}
 
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
@@ -316,17 +318,16 @@ class JsonTexts(Source):
                     entry = json.loads(line)
                 if not isinstance(entry, dict):
                     raise BadRecord(SkipReason.NO_JSON_OBJECT)
-                person = (
-                    None
-                    if self.columns.person is None
-                    else person_in(entry, self.columns.person)
-                )
+                person = None
+                if self.columns.person is not None:
+                    person = person_in(entry, self.columns.person)
             except BadRecord as skipped:
                 yield bad_record(f"line {number}", skipped.reason)
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
-            label = str(label) if type(label) is int else label
+            if type(label) is int:
+                label = str(label)
             identity = number if key is None else exact(entry.get(key))
             yield make_record(
                 f"line {number}", identity, label, *_text_in(entry.get(x)), person

@@ -73,16 +73,16 @@ def make_record(
         if isinstance(person, str):
             _text(person, SkipReason.PERSON_NO_TEXT, SkipReason.PERSON_NOT_UTF8)
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
-        name = (
-            str(identity)
-            if is_number
-            else _text(identity, SkipReason.ID_NO_TEXT, SkipReason.ID_NOT_UTF8)
-        )
+        if is_number:
+            name = str(identity)
+        else:
+            name = _text(identity, SkipReason.ID_NO_TEXT, SkipReason.ID_NOT_UTF8)
         if not name:
             raise BadRecord(SkipReason.ID_EMPTY)
         if isinstance(label, int) and not isinstance(label, bool):
             # The table holds int64; a larger label is as good as missing.
-            label = label if abs(label) <= _LARGEST_INTEGER else None
+            if abs(label) > _LARGEST_INTEGER:
+                label = None
         elif label is not None:
             text = _text(label, SkipReason.LABEL_NO_TEXT, SkipReason.LABEL_NOT_UTF8)
             label = text.strip() or None
@@ -115,7 +115,9 @@ def file_version(file: str | os.PathLike[str]) -> str:
 def exact(value: Any) -> Any:
     """Return a float that is certainly an integer as that, as files hold integers where one is missing."""
     is_whole = type(value) is float and value.is_integer()
-    return int(value) if is_whole and abs(value) < _FIRST_INEXACT else value
+    if is_whole and abs(value) < _FIRST_INEXACT:
+        return int(value)
+    return value
 
 
 def person_of(value: Any) -> str | None:
@@ -124,7 +126,9 @@ def person_of(value: Any) -> str | None:
     if type(value) is float and value.is_integer():
         raise BadRecord(SkipReason.PERSON_INEXACT)
     with suppress(Exception):
-        return value if isinstance(value, str) else id_text(value)
+        if isinstance(value, str):
+            return value
+        return id_text(value)
     raise BadRecord(SkipReason.PERSON_NO_TEXT)
 
 
@@ -174,7 +178,10 @@ def resolve_columns(
     y = columns.y or next(
         (name for name in _LABELS if name in names and name != x), None
     )
-    has = "see its first line" if secret else f"it has {listed(names)}"
+    if secret:
+        has = "see its first line"
+    else:
+        has = f"it has {listed(names)}"
     if x is None:
         raise InputError(
             f"must name the column of {where} with the text or image; {has}.",

@@ -63,9 +63,9 @@ def as_text(cell: Any) -> str:
     if isinstance(cell, bool):
         return "TRUE" if cell else "FALSE"
     if isinstance(cell, float | Decimal):
-        return (
-            str(int(cell)) if math.isfinite(cell) and cell == int(cell) else str(cell)
-        )
+        if math.isfinite(cell) and cell == int(cell):
+            return str(int(cell))
+        return str(cell)
     if isinstance(cell, datetime.datetime):
         return cell.isoformat(" ")
     if isinstance(cell, bytes | bytearray | memoryview):
@@ -78,15 +78,18 @@ def as_id(cell: Any) -> str | float:
     """Return the text that a cell with the id of a person shows; what is no id stays what it is, for `person_of`."""
     if isinstance(cell, Decimal) and cell != cell.to_integral_value():
         return float(cell)
-    return cell if isinstance(cell, float | bool) else as_text(cell)
+    if isinstance(cell, float | bool):
+        return cell
+    return as_text(cell)
 
 
 def _fields(row: list[Any], places: dict[str, int]) -> dict[str, Any]:
     """Return the cells of a row by what they are for."""
-    return {
-        role: as_id(row[place]) if role == "person" else as_text(row[place])
-        for role, place in places.items()
-    }
+    fields: dict[str, Any] = {}
+    for role, place in places.items():
+        read = as_id if role == "person" else as_text
+        fields[role] = read(row[place])
+    return fields
 
 
 class SheetTexts(TextRows):
@@ -140,8 +143,13 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
             for one in with_cells
             if one.visible == calamine.SheetVisibleEnum.Visible
         ]
-        name = next(iter(shown), None) if sheet is None else sheet
-        opened = book.get_sheet_by_name(name) if name in names else None
+        if sheet is None:
+            name = next(iter(shown), None)
+        else:
+            name = sheet
+        opened = None
+        if name in names:
+            opened = book.get_sheet_by_name(name)
     if opened is None:
         there = f"got {sheet!r}; there are {listed(names)}"
         if sheet is None:
@@ -295,9 +303,9 @@ def _answers(sql: str, database: str) -> Iterator[Any]:
         return
     import sqlalchemy as sa  # here, because it takes long to import
 
-    url = sa.make_url(
-        database if kind is None else f"sqlite:///file:{quote(path)}?mode=ro&uri=true"
-    )
+    if kind is not None:
+        database = f"sqlite:///file:{quote(path)}?mode=ro&uri=true"
+    url = sa.make_url(database)
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:

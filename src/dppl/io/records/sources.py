@@ -121,7 +121,10 @@ def open_source(
         raise FileNotFoundError(f"there is no file or folder {shown_as(source)}.")
     real = recognised(source) if kind == "auto" else kind
     # Images that a CSV file lists are read as its rows are.
-    lines = "csv" if real == "images" and labels is not None else real
+    if real == "images" and labels is not None:
+        lines = "csv"
+    else:
+        lines = real
     for parameter, value, rule, fits in (
         ("labels", labels, ("goes with images",), real == "images"),
         (
@@ -205,13 +208,12 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     if is_url(path) or suffix in (".npy", ".npz"):
         return True
     place = open_place(path)
-    files = (
-        place.files(".parquet")
-        if path.is_dir()
-        else [place]
-        if suffix == ".parquet"
-        else []
-    )
+    if path.is_dir():
+        files = place.files(".parquet")
+    elif suffix == ".parquet":
+        files = [place]
+    else:
+        files = []
     if not files:
         return False
     # The first file stands for all; readers compare them later.
@@ -228,11 +230,10 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
 def recognised(path: Path) -> str:
     """Return the kind of a source: the names of files decide, not their contents."""
     if not path.is_dir():
-        kind = (
-            "images"
-            if path.suffix.lower() in SUFFIXES
-            else _SUFFIXES.get(suffix_of(path), "")
-        )
+        if path.suffix.lower() in SUFFIXES:
+            kind = "images"
+        else:
+            kind = _SUFFIXES.get(suffix_of(path), "")
         if not kind or (suffix_of(path) != path.suffix.lower() and kind not in _LINES):
             raise InputError(
                 f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder; "

@@ -79,9 +79,8 @@ class Fragment:
         if table is None:
             return None
         column = table.column(0)
-        names_rows = (
-            parquet.is_text if self.id == _ID else parquet.names_records
-        )  # the usual column may hold row numbers
+        # The usual column may hold row numbers.
+        names_rows = parquet.is_text if self.id == _ID else parquet.names_records
         if column.null_count or not names_rows(column.type):
             return None
         with converting(f"{self.path}: column {self.id!r} must be readable"):
@@ -109,7 +108,9 @@ class Fragment:
             return None
         with parquet.open_parquet(self.place) as file:
             schema = file.schema_arrow
-        return schema.field(name).type if schema.names.count(name) == 1 else None
+        if schema.names.count(name) == 1:
+            return schema.field(name).type
+        return None
 
     def labels(self, y: str) -> Array | None:
         """Return the labels of its rows that are stored with them under a name; None if there are none."""
@@ -292,7 +293,9 @@ def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
             for role, name in (("x", x), ("y", y))
         )
         rows = np.asarray(archive[x_name])
-        labels = None if y_name is None else np.asarray(archive[y_name])
+        labels = None
+        if y_name is not None:
+            labels = np.asarray(archive[y_name])
     check_rows(rows, f"{place}: array {x_name!r}")
     if labels is not None:
         labels = labels_of_file(labels, f"{place}: array {y_name!r}")
@@ -302,7 +305,10 @@ def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
 def check_rows(rows: Array, name: str) -> None:
     """Refuse anything but a matrix of numbers."""
     if rows.ndim != 2 or rows.shape[1] < 1:
-        got = f"{rows.ndim} dimensions" if rows.ndim != 2 else "no columns"
+        if rows.ndim != 2:
+            got = f"{rows.ndim} dimensions"
+        else:
+            got = "no columns"
         raise InputError(
             f"{name} must have two dimensions, rows and features; got {got}; pass a row a record"
         )
@@ -322,7 +328,9 @@ def _parquet_fragment(
     if parquet.is_list(kind) and (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     ):
-        width = int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
+        width = 0
+        if pa.types.is_fixed_size_list(kind):
+            width = int(kind.list_size)
         dtype = np.dtype(kind.value_type.to_pandas_dtype())
     elif (
         pa.types.is_fixed_size_binary(kind) and kind.byte_width and LATTICE in metadata
@@ -346,11 +354,9 @@ def _parquet_fragment(
 def _lengths(values: Any) -> set[int]:
     import pyarrow.compute as pc  # here, as in `parquet`: arrays of NumPy need none of it, and it is slow to import
 
-    return (
-        set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist())
-        if parquet.is_list(values.type)
-        else set()
-    )
+    if parquet.is_list(values.type):
+        return set(pc.unique(pc.list_value_length(values)).drop_null().to_pylist())
+    return set()
 
 
 def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any]) -> Array:
@@ -367,11 +373,10 @@ def _parquet_rows(values: Any, width: int, dtype: np.dtype[Any]) -> Array:
         unit = width
     # The buffer itself: Arrow's own conversion turns integers with a null into floats.
     count = len(whole) * width
-    stored = (
-        np.frombuffer(flat.buffers()[1], dtype, count, flat.offset * unit)
-        if count
-        else np.zeros(0, dtype)
-    )
+    if count:
+        stored = np.frombuffer(flat.buffers()[1], dtype, count, flat.offset * unit)
+    else:
+        stored = np.zeros(0, dtype)
     rows: Array = stored.reshape(-1, width)
     if values.null_count == 0 and whole.all():
         return rows

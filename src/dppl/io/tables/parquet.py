@@ -85,14 +85,19 @@ def id_type(kind: Any) -> Any:
     kind = value_type(kind)
     if pa.types.is_integer(kind):
         return kind
-    return pa.binary() if id_kind(kind) == "bytes" else pa.string()
+    if id_kind(kind) == "bytes":
+        return pa.binary()
+    return pa.string()
 
 
 def plain(column: Any) -> Any:
     """Return a column without a dictionary, and texts as bytes: Arrow stops at the first that is no UTF-8."""
     kind = value_type(column.type)
-    column = column if kind == column.type else column.cast(kind)
-    return column.cast(pa.large_binary()) if is_text(kind) else column
+    if kind != column.type:
+        column = column.cast(kind)
+    if is_text(kind):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def decode_labels(column: Any) -> Array:
@@ -102,20 +107,20 @@ def decode_labels(column: Any) -> Array:
         return _objects(column, "replace", "")
     # Larger numbers than int64 holds are no class either, and must not stop the others
     # or wrap around to one.
-    column = (
-        plain(column) if pa.types.is_uint64(kind) else plain(column).cast(pa.int64())
-    )
+    if pa.types.is_uint64(kind):
+        column = plain(column)
+    else:
+        column = plain(column).cast(pa.int64())
     labels = [np.empty(0, np.int64)]
     # The buffers themselves: Arrow's own conversions import pandas, which takes longer
     # than a small fit.
     for chunk in filter(len, _chunks(column)):
         present, numbers = chunk.buffers()
         values = np.frombuffer(numbers, "<u8", len(chunk), 8 * chunk.offset)
-        usable = (
-            values <= _LARGEST_INTEGER
-            if pa.types.is_uint64(kind)
-            else np.ones(len(values), bool)
-        )
+        if pa.types.is_uint64(kind):
+            usable = values <= _LARGEST_INTEGER
+        else:
+            usable = np.ones(len(values), bool)
         if present is not None:
             bits = np.unpackbits(
                 np.frombuffer(present, np.uint8),
@@ -161,10 +166,11 @@ def _objects(column: Any, errors: str, missing: Any) -> Array:
         one for chunk in encoded.chunks[:1] for one in chunk.dictionary.to_pylist()
     ]
     items = np.empty(len(values), object)
-    items[:] = [
-        missing if one is None else one.decode("utf-8", errors) if texts else one
-        for one in values
-    ]
+    for place, one in enumerate(values):
+        if one is None:
+            items[place] = missing
+        else:
+            items[place] = one.decode("utf-8", errors) if texts else one
     whole = np.empty(len(column), object)
     end = 0
     for chunk in filter(len, encoded.chunks):
@@ -179,7 +185,9 @@ def _objects(column: Any, errors: str, missing: Any) -> Array:
 
 
 def _chunks(column: Any) -> list[Any]:
-    return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
+    if isinstance(column, pa.ChunkedArray):
+        return list(column.chunks)
+    return [column]
 
 
 @contextmanager
@@ -240,13 +248,14 @@ def check_column(
     parameter: str,
 ) -> Any:
     """Return the type of a column that a file must have once, with values that fit."""
-    kind = schema.field(name).type if schema.names.count(name) == 1 else None
+    kind = None
+    if schema.names.count(name) == 1:
+        kind = schema.field(name).type
     if kind is None or not fits(kind):
-        there = (
-            f"{name!r} is none; there are {listed(schema.names)}"
-            if kind is None
-            else f"{name!r} holds {kind}"
-        )
+        if kind is None:
+            there = f"{name!r} is none; there are {listed(schema.names)}"
+        else:
+            there = f"{name!r} holds {kind}"
         can_be_cast = kind is not None and parameter != "x"
         hint = f", or {CAST}" if can_be_cast else ""
         raise InputError(
@@ -430,4 +439,6 @@ def _payload(column: pa.Array, place: int) -> bytes:
     value = one[0].as_py()
     if value is None:
         raise BadRecord(SkipReason.MISSING)
-    return value if isinstance(value, bytes) else bytes(value)
+    if isinstance(value, bytes):
+        return value
+    return bytes(value)

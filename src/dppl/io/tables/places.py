@@ -48,7 +48,9 @@ class Place:
 
     def __post_init__(self) -> None:
         pure = PurePosixPath(self.path)
-        local = Path(self.path) if isinstance(self.system, fs.LocalFileSystem) else None
+        local = None
+        if isinstance(self.system, fs.LocalFileSystem):
+            local = Path(self.path)
         for name, value in (
             ("local", local),
             ("name", pure.name),
@@ -104,7 +106,9 @@ class Place:
         """Return the bytes of a file, None for a folder; FileNotFoundError where there is neither."""
         if self.local is not None:  # whose name Arrow may not be able to write
             state = self.local.stat()
-            return state.st_size if stat.S_ISREG(state.st_mode) else None
+            if stat.S_ISREG(state.st_mode):
+                return state.st_size
+            return None
         info = self.system.get_file_info(self.path)
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError
@@ -133,7 +137,10 @@ def open_place(path: str | os.PathLike[str]) -> Place:
     """Return the place of a path or URL; nothing is read."""
     match = URL.fullmatch(os.fspath(path))
     shown = shown_as(path)
-    scheme = "file" if match is None else match["scheme"].lower()
+    if match is None:
+        scheme = "file"
+    else:
+        scheme = match["scheme"].lower()
     if match is None or (scheme == "file" and not match["outer"]):
         # Absolute: the process that reads it may have another working folder.
         return Place(

@@ -124,7 +124,9 @@ class EmbeddingTable:
     def ids(self) -> list[str] | None:
         """Ids of the rows, from the column that `read_table` was given, or ``id``; None if a row has none."""
         ids = [fragment.ids for fragment in self._fragments]
-        return None if None in ids else [one for some in ids for one in some or ()]
+        if None in ids:
+            return None
+        return [one for some in ids for one in some or ()]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -134,7 +136,9 @@ class EmbeddingTable:
     @property
     def held(self) -> Array | None:
         """The rows as one array, if they are in memory."""
-        return self._fragments[0].array if len(self._fragments) == 1 else None
+        if len(self._fragments) == 1:
+            return self._fragments[0].array
+        return None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -278,7 +282,10 @@ def read_table(
         fragment.check_ids(place)
     # A file of labels replaces the labels of the table.
     own_labels = np.concatenate(y_each) if y_each else None
-    all_labels = own_labels if labels is None else read_label_file(labels)
+    if labels is None:
+        all_labels = own_labels
+    else:
+        all_labels = read_label_file(labels)
     table = EmbeddingTable(tuple(fragments), all_labels, _shared(place, metadata))
     if all_labels is not None and len(all_labels) != table.shape[0]:
         raise InputError(
@@ -335,11 +342,11 @@ def table_files(place: Place) -> list[Place]:
 def files_of_one_form(path: Path) -> tuple[list[KeyedFile], pa.Schema]:
     """Return the Parquet files of a table or of raw records, and their schema with the metadata that they share."""
     place = open_place(path)
-    files: list[KeyedFile] = (
-        keyed_files(path)
-        if is_partitioned(path)
-        else [(one, {}) for one in table_files(place)]
-    )
+    files: list[KeyedFile]
+    if is_partitioned(path):
+        files = keyed_files(path)
+    else:
+        files = [(one, {}) for one in table_files(place)]
     schemas = schemas_of(files, place)
     shared = _shared(place, [metadata_of(one) for one in schemas])
     shared.pop("pandas", None)  # it says how many rows there are
@@ -397,7 +404,9 @@ class TablePart:
 
     def read(self) -> tuple[EmbeddingTable, Array | None]:
         """Read its labels, and return them behind the rows, which stream."""
-        labels = None if self.y is None else self.fragment.labels(self.y)
+        labels = None
+        if self.y is not None:
+            labels = self.fragment.labels(self.y)
         if self.labels is not None:
             labels = read_label_file(self.labels)[self.fragment.first :][
                 : self.fragment.rows
@@ -509,7 +518,9 @@ def read_parts(
         fragments = (
             replace(fragments[0], array=None, place=open_place(path), column=x),
         )
-    label_file = None if labels is None else str(Path(labels).absolute())
+    label_file = None
+    if labels is not None:
+        label_file = str(Path(labels).absolute())
     parts = tuple(
         TablePart(
             fragment=one,
@@ -567,9 +578,10 @@ def read_ids(path: AnyPath, column: str) -> Array:
     if files[0].suffix == ".npz":
         with open_npz(place) as archive:
             names = listed(archive.files)
-            array = (
-                np.asarray(archive[column]) if column in archive.files else np.empty(())
-            )
+            if column in archive.files:
+                array = np.asarray(archive[column])
+            else:
+                array = np.empty(())
         if array.ndim != 1 or not holds_ids(array.dtype):
             there = f"is none of {names}; name another"
             if array.ndim:

@@ -1,12 +1,11 @@
-"""A table in the making: a folder of Parquet shards, a manifest that says which are finished, and a list for the owner.
+"""Resumable writing of a table: a folder of Parquet shards, a manifest of those that are finished, and a skip report.
 
-A shard holds the records of a fixed stretch of the source, without those that are
-skipped, so whoever goes on after an interruption writes the bytes that an uninterrupted
-run would have written. A shard is written whole, then the report is, then the manifest
-that counts both; what a killed process leaves beyond the manifest is rewritten.
+A shard holds a fixed range of the source's records, less the skipped ones, so a run
+that is resumed writes the same bytes as one that was never interrupted. First the shard
+is written, then the report, then the manifest that counts both; what a killed process
+wrote beyond the manifest is rewritten.
 
-The report on records that were skipped is the only place where anything is said about
-single records.
+Only the skip report, which is for the owner, says anything about single records.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ NOTICE = (
     "publish it, and do not pass it on with the table or a model. Whether a record is skipped depends on that record "
     "alone."
 )
-# The first line of a report, and by which it is known, also one of another version.
+# The first line of a report, which identifies one of any version.
 HEADER = {"file": "dppl.skipped", "notice": NOTICE}
 _MARK = b'{"file": "dppl.skipped"'
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
@@ -79,9 +78,9 @@ def counts_from_list(entries: Iterable[dict[str, Any]]) -> Counts:
 
 @dataclass
 class Window:
-    """What becomes of a stretch of the source: an entry a list for each embedded record.
+    """The outcome of a range of records: lists with one entry for each that was embedded.
 
-    `skipped` is for the owner; `usable` has an entry for every record.
+    Two differ: `skipped` lists the others, for the owner; `usable` has all records.
     """
 
     ids: list[str | None] = field(default_factory=list)
@@ -93,30 +92,29 @@ class Window:
     usable: list[bool] = field(default_factory=list)
 
     def extend(self, other: Window) -> None:
-        """Add what becomes of the next stretch."""
+        """Append the outcome of the next range."""
         for name, entries in vars(self).items():
             entries.extend(getattr(other, name))
 
     def to_bytes(self, schema: pa.Schema) -> bytes:
-        """Return the Parquet file of these rows, which is the same bytes for the same rows."""
+        """Return these rows as a Parquet file; equal rows give equal bytes."""
         kind = schema.field("x").type
-        rows = (
-            np.stack(self.rows)
-            if self.rows
-            else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
-        )
+        if self.rows:
+            rows = np.stack(self.rows)
+        else:
+            rows = np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
         values = {
             "id": self.ids,
             "reference": self.references,
             "y": self.labels,
             PERSON: self.persons,
         }
-        columns = [
-            rows_column(rows, kind)
-            if column.name == "x"
-            else pa.array(values[column.name], column.type)
-            for column in schema
-        ]
+        columns = []
+        for column in schema:
+            if column.name == "x":
+                columns.append(rows_column(rows, kind))
+            else:
+                columns.append(pa.array(values[column.name], column.type))
         buffer = io.BytesIO()
         pq.write_table(
             pa.table(columns, schema=schema), buffer, use_dictionary=repeating(schema)
@@ -125,7 +123,7 @@ class Window:
 
 
 def check_place(path: Path) -> None:
-    """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
+    """Raise unless this path is free or holds a report, perhaps one that a killed process began."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             with _opened(path, "rb") as file:
@@ -144,7 +142,7 @@ def as_line(entry: dict[str, Any]) -> bytes:
 
 
 def _opened(path: Path, mode: str) -> IO[bytes]:
-    """Open a file, but through no link; a new one is for its owner only."""
+    """Open a file without following links; only its owner may read a new one."""
     return open(
         path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600)
     )
@@ -152,7 +150,7 @@ def _opened(path: Path, mode: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class Shard:
-    """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
+    """A finished shard in the manifest; `source` (a hash) and `report` (a size) are the states after it."""
 
     file: str
     size: int
@@ -168,8 +166,7 @@ class OtherOptions(ParameterError):
 
     def __init__(self, folder: Path, difference: str) -> None:
         super().__init__(
-            f"{folder} was begun with {difference}; choose the options of that time, or another folder, or remove this "
-            "one."
+            f"{folder} was begun with {difference}; use the same options, choose another folder, or remove this one."
         )
         self.difference = difference
 
@@ -184,7 +181,7 @@ class SourceChanged(InputError):
 
 
 class ShardedTable:
-    """The folder of a table, open for one process, and the report next to it."""
+    """The folder of a table, open in one process, and the report next to it."""
 
     def __init__(
         self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]
@@ -220,7 +217,7 @@ class ShardedTable:
             self.close = stack.pop_all().close
 
     def append(self, window: Window, records: int, source: str) -> None:
-        """Write the shard of so many records; `source` is the hash of the source up to its end."""
+        """Write the shard of the next `records` records; `source` is the hash of the source up to its end."""
         path = self.folder / f"part-{len(self.done):06}.parquet"
         content = window.to_bytes(self._schema)
         # The file, then the report, then the manifest that counts both.
@@ -239,7 +236,7 @@ class ShardedTable:
         self._write_manifest()
 
     def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
-        """Stop because records cannot be used; they are listed first."""
+        """List records that cannot be used, and raise."""
         if not self.finished:
             self._add_to_report(*(one.to_dict() for one in skipped))
         raise InputError(
@@ -248,18 +245,14 @@ class ShardedTable:
         )
 
     def finish(self) -> None:
-        """Say that there are no more records: only now do readers take the folder for a table."""
+        """Mark the table as finished: only now can it be read."""
         skipped: Counts = sum(
             (counts_from_list(shard.skipped) for shard in self.done), Counter()
         )
-        records, rows = (
-            sum(getattr(shard, name) for shard in self.done)
-            for name in ("records", "rows")
-        )
         self._add_to_report(
             {
-                "records": records,
-                "embedded": rows,
+                "records": sum(shard.records for shard in self.done),
+                "embedded": sum(shard.rows for shard in self.done),
                 "skipped": counts_to_list(skipped),
             }
         )
@@ -276,12 +269,12 @@ class ShardedTable:
             return file.tell()
 
     def _read_manifest(self) -> tuple[list[Shard], bool]:
-        """Return the shards that are finished, and whether all are."""
+        """Return the finished shards, and whether the table is finished."""
         path = self.folder / MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
                 raise ParameterError(
-                    f"{self.folder} must be a new folder, or a table to go on with; it is neither."
+                    f"{self.folder} must be a new folder or an unfinished table; it is neither."
                 )
             return [], False
         try:
@@ -292,7 +285,7 @@ class ShardedTable:
             shards = [Shard(**entry) for entry in manifest["shards"]]
         except (ValueError, TypeError, KeyError):
             raise InputError(
-                f"{path} is damaged; write the table anew into another folder."
+                f"{path} is damaged; write the table to another folder."
             ) from None
         if (version, parameters) != (_VERSION, self._parameters):
             others = [
@@ -304,9 +297,8 @@ class ShardedTable:
                 self.folder, ", ".join(others) or "another version of dppl"
             )
 
-        # A finished table stays one, though its owner may have moved the report. An
-        # unfinished one counts up to the first shard or line of the report that is
-        # gone.
+        # A finished table stays finished, even if its owner moved the report. An
+        # unfinished one goes on from the first shard or line of the report that is gone.
         if finished and all(
             _has(self.folder / shard.file, shard.size) for shard in shards
         ):

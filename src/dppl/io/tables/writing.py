@@ -104,13 +104,12 @@ def write_table(
                 EmbeddingTable.of(rows, labels, metadata=texts), file, rows.dtype.name
             )
         else:
-            arrays = (
-                {}
-                if labels is None
-                else {
+            if labels is None:
+                arrays = {}
+            else:
+                arrays = {
                     "y": labels.astype(np.str_) if labels.dtype.kind == "O" else labels
                 }
-            )
             np.savez(file, allow_pickle=False, x=rows, **arrays)
 
 
@@ -236,11 +235,10 @@ def _texts(ids: Any) -> Any:
 def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) -> None:
     names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
-    present = (
-        {}
-        if first is None
-        else {name: names[name] for name in names if name in first.column_names}
-    )
+    if first is None:
+        present = {}
+    else:
+        present = {name: names[name] for name in names if name in first.column_names}
     schema = table_schema(
         None
         if table.y is None
@@ -263,11 +261,10 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
     refuse_several_kinds(kinds, "the table", PERSON)
     # Lattice rows look random: neither compression nor statistics of them are worth
     # their time.
-    raw = (
-        {"compression": "none", "write_statistics": ["id"]}
-        if form == LATTICE_ROWS
-        else {}
-    )
+    if form == LATTICE_ROWS:
+        raw = {"compression": "none", "write_statistics": ["id"]}
+    else:
+        raw = {}
     with pq.ParquetWriter(
         file, schema, use_dictionary=repeating(schema), **raw
     ) as writer:
@@ -276,7 +273,10 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
             others = fragment.columns(list(present))
             start = 0
             for block in fragment.blocks(_BLOCK_ROWS):
-                stored = block if form == table.dtype.name else to_storage(block, form)
+                if form == table.dtype.name:
+                    stored = block
+                else:
+                    stored = to_storage(block, form)
                 columns = {"x": rows_column(stored, schema.field("x").type)}
                 if others is not None:
                     some = others.slice(start, len(block))

@@ -1,16 +1,16 @@
-"""What the records of a person add together, clipped as one record is.
+"""Joint clipping: all records of a person together add no more than one record may.
 
 A person's records add Σ Rᵢ⊗qᵢ, with integer residuals of |Rᵢ| ≤ r = `RESOLUTION` and
 lattice rows of |qᵢ| ≤ s. The squared norm of that is N² = Σᵢⱼ (Rᵢ·Rⱼ)(qᵢ·qⱼ), an
 integer. Each of the m residuals becomes trunc(Rᵢ·w/2²⁰) with one integer w a person.
 Cutting off moves a residual by less than √C in C classes, so the new norm is at most
 N·w/2²⁰ + m·√C·s, and at most r·s if w/2²⁰ ≤ s·(r - m·√C)/N. By the triangle inequality
-w = ⌊2²⁰/m⌋ is valid, too, whatever the records are. Nothing follows from earlier asks,
-so every ask bounds what it adds by itself.
+w = ⌊2²⁰/m⌋ is valid, too, whatever the records are. The bound holds for each query by
+itself, whatever was asked before.
 
-Below that limit w is free, and chosen for use: w/2²⁰ = D/N² at most, with D = Σᵢ
-|Rᵢ|²|qᵢ|². As N²/D is 1 for records that have nothing in common and m for equal ones, m
-records that say the same count as one, and others in full.
+Below that limit w is free, and chosen for utility: w/2²⁰ = D/N² at most, with D = Σᵢ
+|Rᵢ|²|qᵢ|². As N²/D is 1 for orthogonal records and m for equal ones, m equal records
+count as one, and orthogonal ones in full.
 
 N² and D are exact in 64 bits: products Rᵢ·Rⱼ ≤ 2⁴⁰ are split at 2²⁰, and s² < 2²⁹ for
 the widest rows.
@@ -33,14 +33,14 @@ from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 
-# Up to so many records of a person Gram matrices are smaller than what they are of:
+# Up to this many records of a person, N² is computed from their Gram matrices:
 # m²·2²⁰·s² stays below 2⁶³ ...
 PAIRED = 128
-# ... and so many are summed first. Persons of more have equal weights.
+# ... and up to this many, from their sum. Persons with more get w = ⌊2²⁰/m⌋.
 SUMMED = 2**14
-# Share by which weights are lowered, far above what rounding could raise them by.
+# Weights are lowered by this share, which is far above any rounding error.
 _CAUTION = 1e-9
-# Rows that are collected at a time until their persons are complete.
+# About so many rows are collected at a time, until their persons are complete.
 _COLLECTED_ROWS = 1 << 15
 _SPLIT = 20
 _LOW = 2**20 - 1
@@ -48,7 +48,7 @@ _LOW = 2**20 - 1
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Persons:
-    """The records that count, one person after the other."""
+    """The records that count, ordered by person."""
 
     order: NDArray[np.intp]  # shape (n,); their positions among all records
     sizes: Int64  # shape (n_pieces,); how many records the person of each piece has
@@ -74,7 +74,7 @@ class Persons:
         return cls(order, np.repeat(sizes, pieces), ends, places)
 
     def blocks(self, blocks: Iterable[Int8], size: int) -> Iterator[tuple[int, Int8]]:
-        """Yield rows in this order, about so many whole pieces of persons at a time, after the place of the first.
+        """Yield blocks of about `size` rows in this order, which cut no piece, each after the place of its first row.
 
         `blocks` come in the order of the records. Rows are held, a byte a number, until
         their persons are complete.
@@ -127,14 +127,17 @@ class Persons:
         lattice: Lattice,
         kernels: ModuleType | None,
     ) -> Any:
-        """Return integer residuals, one column a row, of which each person's sum is no longer than one record's."""
+        """Scale integer residuals, one column a row, so that a person adds no more than one record may."""
         pieces = slice(*np.searchsorted(self.ends, [first, first + len(rows)], "right"))
         sizes = self.sizes[pieces]
         ends = self.ends[pieces] - first
         lengths = np.diff(ends, prepend=0)
         weights = WEIGHT_STEPS // sizes
-        steps = steps.astype(np.int32, order="C", copy=False) if kernels else steps
-        for chosen, squares in _squares(steps, rows, ends, lengths, sizes, kernels):
+        if kernels:
+            steps = steps.astype(np.int32, order="C", copy=False)
+        for chosen, squares in squares_of_persons(
+            steps, rows, ends, lengths, sizes, kernels
+        ):
             joint = squares[0]
             own = squares[1]
             room = (
@@ -150,10 +153,12 @@ class Persons:
             )
         # Products below 2⁵³ are exact, and the division is by a power of two.
         shares = np.repeat(weights / WEIGHT_STEPS, lengths)
-        return kernels.shortened(steps, shares) if kernels else np.trunc(steps * shares)
+        if kernels:
+            return kernels.shortened(steps, shares)
+        return np.trunc(steps * shares)
 
 
-def _squares(
+def squares_of_persons(
     steps: Any,
     rows: Int8,
     ends: Int64,
@@ -161,7 +166,7 @@ def _squares(
     sizes: Int64,
     kernels: ModuleType | None,
 ) -> Iterator[tuple[Any, Float]]:
-    """Yield which persons, and their N² and D, shape (2, n): integers, rounded once to floats."""
+    """Yield the numbers of some persons, and their N² and D, shape (2, n): exact, then rounded once to floats."""
     paired = np.flatnonzero((sizes > 1) & (sizes <= PAIRED))
     if kernels and len(paired):
         exact = kernels.person_squares(
@@ -195,15 +200,15 @@ def _squares(
         total = (r @ q).astype(np.int64)  # below 2⁴²
         high = total >> _SPLIT
         low = total & _LOW
-        joint = sum(
-            int(part) << shift
-            for parts, shift in (
-                ((high * high), 2 * _SPLIT),
-                (high * low, _SPLIT + 1),
-                (low * low, 0),
-            )
-            for part in parts.sum(axis=1).tolist()
-        )
+        # total² = (high·2^s + low)², each product summed in int64 and shifted as a
+        # Python integer, which has no largest value.
+        joint = 0
+        for product, shift in (
+            (high * high, 2 * _SPLIT),
+            (high * low, _SPLIT + 1),
+            (low * low, 0),
+        ):
+            joint += sum(product.sum(axis=1).tolist()) << shift
         a = np.square(r).sum(axis=0).astype(np.int64)
         g = np.square(q).sum(axis=1).astype(np.int64)
         alone = (int(((a >> _SPLIT) * g).sum()) << _SPLIT) + int(((a & _LOW) * g).sum())

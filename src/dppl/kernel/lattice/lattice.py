@@ -96,9 +96,10 @@ class Lattice:
         self.n_features = int(n_features)
         self.pool = int(pool)
         self.rotation = None if rotation is None else int(rotation)
-        self.center = (
-            None if center is None else np.array(center, np.float64)
-        )  # its own: a caller's array may change
+        self.center = None
+        if center is not None:
+            # A copy: the caller's array may change.
+            self.center = np.array(center, np.float64)
         if self.center is not None and not (
             self.center.shape == (n_features,) and np.isfinite(self.center).all()
         ):
@@ -118,9 +119,9 @@ class Lattice:
             + (self.center is not None or self.pool > 1)
         )
         # A text that two lattices share if they map every row alike.
-        digest = (
-            None if self.center is None else sha256(self.center.tobytes()).hexdigest()
-        )
+        digest = None
+        if self.center is not None:
+            digest = sha256(self.center.tobytes()).hexdigest()
         described = {
             **self.to_dict(),
             "center": digest,
@@ -241,7 +242,8 @@ class Lattice:
 
     def _map(self, u: Float, length: float, squares: Float | None = None) -> Float:
         """Return a multiple of φ(x) of rows, or zero; the rows, and `squares` of their shape, are overwritten."""
-        squares = np.empty_like(u) if squares is None else squares
+        if squares is None:
+            squares = np.empty_like(u)
         if self.center is not None or self.pool > 1:
             usable = _scale_to(u, 1.0, squares)
             if self.center is not None:
@@ -255,11 +257,16 @@ class Lattice:
                     u += other
             u[~usable] = 0.0
         _scale_to(u, length, squares[:, : self.dim])
-        return u if self.rotation is None else rotate(u, self.rotation)
+        if self.rotation is None:
+            return u
+        return rotate(u, self.rotation)
 
     def _compiled(self) -> tuple[Any, ...]:
         """Return what the compiled map is given of this one."""
-        center = np.empty(0) if self.center is None else self.center
+        if self.center is None:
+            center = np.empty(0)
+        else:
+            center = self.center
         signs = np.empty((0, self.dim))
         parts = (1, 1)
         if self.rotation is not None:
@@ -327,11 +334,10 @@ def rotate(rows: Float, seed: int) -> Float:
     spare = np.empty((parts * width, n))
     for turn, sign in enumerate(_signs(seed, n_features)):
         columns *= sign[:, None]
-        covered = (
-            columns[n_features - parts * width :]
-            if turn % 2
-            else columns[: parts * width]
-        )
+        if turn % 2:
+            covered = columns[n_features - parts * width :]
+        else:
+            covered = columns[: parts * width]
         if parts > 1:
             first, *others = pieces = covered.reshape(parts, width, n)
             mean = first.copy()
@@ -357,18 +363,19 @@ def rotate(rows: Float, seed: int) -> Float:
 
 def _parts(n_features: int) -> tuple[int, int]:
     """Return how many parts (of more, a reflection leaves too much where it is) of which width cover most."""
-    covers = (
-        (m, 1 << (n_features // m).bit_length() - 1)
-        for m in (1, 3, 5)
-        if m <= n_features
-    )
+    covers = []
+    for m in (1, 3, 5):
+        if m <= n_features:
+            covers.append((m, 1 << (n_features // m).bit_length() - 1))
     return max(covers, key=math.prod)
 
 
 @lru_cache(maxsize=64)
 def _signs(seed: int, n_features: int) -> Float:
     """Return the signs of each round, of shape (n_rounds, n_features)."""
-    n_rounds = 1 if math.prod(_parts(n_features)) == n_features else 3
+    n_rounds = 3
+    if math.prod(_parts(n_features)) == n_features:
+        n_rounds = 1
     digest = shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(
         n_rounds * n_features
     )

@@ -148,7 +148,8 @@ class SoftmaxGradient:
         def exact_sum(item: tuple[int, Int8]) -> Int64:
             start, block = item
             part: Any = slice(start, start + len(block))
-            part = part if persons is None else persons.order[part]
+            if persons is not None:
+                part = persons.order[part]
             if residuals_of is None:
                 steps = layer.steps(block, codes[part], clip, None)
             else:
@@ -168,9 +169,11 @@ class SoftmaxGradient:
 
         total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
         rows = layer.block_rows
-        for exact in in_order(
-            exact_sum, persons.blocks(blocks, rows) if persons else cut(blocks, rows)
-        ):
+        if persons:
+            pieces = persons.blocks(blocks, rows)
+        else:
+            pieces = cut(blocks, rows)
+        for exact in in_order(exact_sum, pieces):
             total += exact
         return total
 
@@ -273,7 +276,8 @@ class IntegerLayer:
         lattice: Lattice,
         n_records: int = 0,
     ) -> None:
-        offsets = np.zeros(len(weights)) if offsets is None else offsets
+        if offsets is None:
+            offsets = np.zeros(len(weights))
         if not all(
             (np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)
         ):  # NaN is not either
@@ -320,9 +324,10 @@ class IntegerLayer:
         """Return the residuals of softmax (or 1/C - p) as integers on the grid, shape (n_classes, n)."""
         logits = self.logits(rows)
         if self.kernels:
-            weights = (
-                np.ones(len(codes)) if of_records is None else of_records / WEIGHT_STEPS
-            )
+            if of_records is None:
+                weights = np.ones(len(codes))
+            else:
+                weights = of_records / WEIGHT_STEPS
             return self.kernels.softmax_steps(
                 logits, codes, weights, np.float32(clip), shortfalls, *NUMBERS
             )
@@ -345,7 +350,9 @@ class IntegerLayer:
 
 def turns(numbers: int) -> AbstractContextManager[Any]:
     """Let few threads at a time work on so many numbers, if they are few."""
-    return small_steps if numbers <= _BLOCK_NUMBERS else nullcontext()
+    if numbers <= _BLOCK_NUMBERS:
+        return small_steps
+    return nullcontext()
 
 
 def softmax_residuals(
@@ -404,5 +411,8 @@ def sum_of_rows(values: Float32) -> Float32:
     while len(values) > 1:
         pairs, odd = divmod(len(values), 2)
         total = values[:pairs] + values[pairs + odd :]
-        values = np.concatenate([total, values[pairs : pairs + 1]]) if odd else total
+        if odd:
+            values = np.concatenate([total, values[pairs : pairs + 1]])
+        else:
+            values = total
     return np.asarray(values[0])

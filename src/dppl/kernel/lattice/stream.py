@@ -243,7 +243,9 @@ class _OneThreadEach:
     def n_threads(self) -> int:
         """Return how many threads BLAS may have outside."""
         with self._lock:
-            return self._outside if self._inside else _threads_of_blas()
+            if self._inside:
+                return self._outside
+            return _threads_of_blas()
 
     def __enter__(self) -> None:
         with self._lock:
@@ -275,11 +277,9 @@ def _threads_of_blas() -> int:
     if limits:
         return max(limits)
     # A BLAS that threadpoolctl does not know, such as Apple's.
-    return (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def in_order(
@@ -310,7 +310,9 @@ def compiled_kernels(numbers: int) -> ModuleType | None:
     """
     global _numbers
     _numbers += numbers
-    return _import_compiled() if _numbers >= _WORTH_NUMBA else None
+    if _numbers >= _WORTH_NUMBA:
+        return _import_compiled()
+    return None
 
 
 @cache

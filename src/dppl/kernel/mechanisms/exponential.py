@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -158,7 +158,10 @@ class Places:
         windows of parts reach at least as far down. `ordinal` counts all candidates of
         these bins, in the order of positions.
         """
-        fewer = self._n if lowest == NONE else self._better(lowest - 1)
+        if lowest == NONE:
+            fewer = self._n
+        else:
+            fewer = self._better(lowest - 1)
         ends = np.cumsum(fewer - self._better(highest))
         part = int(np.searchsorted(ends, ordinal, side="right"))
         return part, ordinal - (int(ends[part - 1]) if part else 0)
@@ -176,7 +179,10 @@ def _best(bins: Int64, size: int) -> Int64:
     n = bins.shape[1]
     if size == 1 and n:
         return np.asarray(bins.max(axis=1, keepdims=True))
-    largest = np.partition(bins, n - size, axis=1)[:, n - size :] if n > size else bins
+    if n > size:
+        largest = np.partition(bins, n - size, axis=1)[:, n - size :]
+    else:
+        largest = bins
     best = np.full((len(bins), size), NONE)
     best[:, : largest.shape[1]] = np.sort(largest, axis=1)[:, ::-1]
     return best
@@ -273,37 +279,26 @@ class ExponentialMechanism:
                 proposals.append(envelope.propose(places, source))
             drawn.append(proposals)
         requests: Requests = {}
-        for code, proposals in enumerate(drawn):
-            for pick in (pick for proposal in proposals for pick in proposal.picks):
+        picks = [list(chain.from_iterable(one.picks for one in some)) for some in drawn]
+        for code, own in enumerate(picks):
+            for pick in own:
                 requests.setdefault(pick.part, {}).setdefault(code, []).append(
                     (pick.lowest, pick.highest)
                 )
         for code, part, utilities, positions in look(dict(sorted(requests.items()))):
             bins = utilities >> self._scale.shift
-            for pick in (
-                pick
-                for proposal in drawn[code]
-                for pick in proposal.picks
-                if pick.part == part
-            ):
-                pick.look(bins, utilities, positions)
-        if any(
-            pick.position is None
-            for proposals in drawn
-            for proposal in proposals
-            for pick in proposal.picks
-        ):
+            for pick in picks[code]:
+                if pick.part == part:
+                    pick.look(bins, utilities, positions)
+        if any(pick.position is None for pick in chain.from_iterable(picks)):
             raise InputError("the public rows changed while they were read.")
-        accepted = [
-            next(one for one in proposals if one.sure or one.is_accepted())
-            for proposals in drawn
-        ]
-        return np.sort(
-            np.array(
-                [[pick.position for pick in proposal.picks] for proposal in accepted],
-                np.int64,
-            )
-        )
+        selected = []
+        for proposals in drawn:
+            # Exact rejection sampling: the first proposal that passes has the law of the
+            # mechanism, whatever the envelope was.
+            accepted = next(one for one in proposals if one.sure or one.is_accepted())
+            selected.append([pick.position for pick in accepted.picks])
+        return np.sort(np.array(selected, np.int64))
 
     def is_sought(
         self, utilities: Int64, bins: Iterable[tuple[int, int]]
@@ -322,11 +317,10 @@ class ExponentialMechanism:
         one: twice epsilon in pure DP, and in zCDP the square of twice the range over
         eight (the same class is the worse case).
         """
-        mechanism = (
-            Term(Mechanism.EXPONENTIAL)
-            if self.size == 1
-            else Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size)
-        )
+        if self.size == 1:
+            mechanism = Term(Mechanism.EXPONENTIAL)
+        else:
+            mechanism = Term(Mechanism.JOINT_EXPONENTIAL, n_selected=self.size)
         parameters = {
             "epsilon_per_selection": self.epsilon,
             "n_selections": 1.0 if self.adjacency == "add-remove" else 2.0,
@@ -467,11 +461,10 @@ class _Envelope:
             math.comb(stratum.count, n) * math.comb(before, size - n)
             for n in range(1, size + 1)
         ]
-        n_worst = 1 + (
-            bisect_right(list(accumulate(ways)), source.below(self.sets[place]))
-            if size > 1
-            else 0
-        )
+        n_worst = 1
+        if size > 1:
+            drawn = source.below(self.sets[place])
+            n_worst += bisect_right(list(accumulate(ways)), drawn)
         picks = []
         for lowest, highest, count, n_chosen in (
             (stratum.lowest, stratum.highest, stratum.count, n_worst),

@@ -287,4 +287,6 @@ def _quantile_error() -> float:
             abs(float(arb(2).sqrt() * (2 * arb(p)).erfcinv() - arb(z))) / (1 + z)
             for p, z in zip(points.tolist(), quantile(points).tolist(), strict=True)
         ]
-    return _QUANTILE_ERROR if max(errors) <= _QUANTILE_ERROR / 16 else math.inf
+    if max(errors) <= _QUANTILE_ERROR / 16:
+        return _QUANTILE_ERROR
+    return math.inf

@@ -104,7 +104,10 @@ def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
     """
     log_runs = math.log(mean_runs)
     # The minimum lies at sqrt(log m/rho), or at 1 where that is smaller.
-    other = 2 * math.sqrt(rho * log_runs) - rho if log_runs >= rho else log_runs
+    if log_runs >= rho:
+        other = 2 * math.sqrt(rho * log_runs) - rho
+    else:
+        other = log_runs
     return (rho * order + log_runs / (order - 1) + 2 * other) * (1 + _MARGIN)
 
 

@@ -78,7 +78,9 @@ class Budget(ABC):
             mu = self.gaussian_allowance().mu
             return tradeoff.gaussian_epsilon(mu, USUAL_DELTA)
         except BudgetError:  # beyond all use, or too little for any
-            return math.inf if next(iter(parameters.values())) > 1 else 0.0
+            if next(iter(parameters.values())) > 1:
+                return math.inf
+            return 0.0
 
     @property
     def weakness(self) -> str:
@@ -311,7 +313,10 @@ def refuse_slip(
         return
     given = {"delta": 0.0} | budget.to_dict()
     strength = next(name for name in given if name != "delta")
-    epsilon = budget.usual_epsilon if implied else given.get("epsilon", 0.0)
+    if implied:
+        epsilon = budget.usual_epsilon
+    else:
+        epsilon = given.get("epsilon", 0.0)
     most = "at most 20"
     if strength != "epsilon":
         most = (

@@ -92,15 +92,17 @@ class Cost:
     def exact_rho(self) -> Fraction:
         """ZCDP cost, or mu²/2 where that is smaller: both were rounded up, but a budget is shared in squares of mu."""
         rho = Fraction(self.rho)
-        return rho if self.mu is None else min(rho, Fraction(self.mu) ** 2 / 2)
+        if self.mu is None:
+            return rho
+        return min(rho, Fraction(self.mu) ** 2 / 2)
 
     def renyi(self, order: float) -> float:
         """Bound the Rényi divergence of this order between neighbours, up to float rounding."""
-        one = (
-            self.rho * order
-            if self.mean_runs is None
-            else renyi_of_best(self.rho, self.mean_runs, order)
-        )
+        # The rho of a search is that of one of its runs.
+        if self.mean_runs is None:
+            one = self.rho * order
+        else:
+            one = renyi_of_best(self.rho, self.mean_runs, order)
         return self.count * one
 
 
@@ -126,7 +128,9 @@ def total_mu(costs: Iterable[Cost]) -> float:
                 "a release without a cost in Gaussian DP is among these, so they have no total in it."
             )
         squared_mu += cost.count * Fraction(cost.mu) ** 2
-    return cost_of_gaussian(squared_mu)["mu"] if squared_mu else 0.0
+    if squared_mu:
+        return cost_of_gaussian(squared_mu)["mu"]
+    return 0.0
 
 
 def total_rho(costs: Iterable[Cost]) -> float:
@@ -189,11 +193,10 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
 
 
 def _check_costs(costs: Sequence[Cost]) -> None:
-    wrong = (
-        [one for one in costs if not isinstance(one, Cost)]
-        if isinstance(costs, Sequence)
-        else [costs]
-    )
+    if isinstance(costs, Sequence):
+        wrong = [one for one in costs if not isinstance(one, Cost)]
+    else:
+        wrong = [costs]
     if wrong:
         kind = type(wrong[0]).__name__
         raise ParameterError(
@@ -222,11 +225,9 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
         return ApproxDP(compose(costs, budget.delta).epsilon, budget.delta)
     if isinstance(budget, PureDP):
         return PureDP(total_epsilon(costs))
-    return (
-        GaussianDP(total_mu(costs))
-        if isinstance(budget, GaussianDP)
-        else ZCDP(total_rho(costs))
-    )
+    if isinstance(budget, GaussianDP):
+        return GaussianDP(total_mu(costs))
+    return ZCDP(total_rho(costs))
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
@@ -238,14 +239,14 @@ def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
 
 
 def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
+    # A search has no cost but its Rényi divergences, so all others are added to these.
     if any(cost.mean_runs is not None for cost in costs):
         epsilon = min(epsilon_at(costs, delta, order) for order in ORDERS.tolist())
         yield Composed(epsilon, delta, "Rényi divergences added")
         return
-    pure, rest = (
-        [cost for cost in costs if (cost.epsilon is None) == mixed]
-        for mixed in (False, True)
-    )
+    pure = [cost for cost in costs if cost.epsilon is not None]
+    rest = [cost for cost in costs if cost.epsilon is None]
+    # Exact for Gaussian noise: the composition of mu-GDP releases is mu-GDP again.
     if all(cost.mu is not None for cost in costs):
         yield Composed(
             gaussian_epsilon(total_mu(costs), delta),
@@ -275,6 +276,7 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
     if pure and not rest:
         yield Composed(total_epsilon(pure), delta, "pure epsilons added")
     elif pure:
+        # Basic composition: epsilons add, and the pure part adds nothing to delta.
         epsilon = above(
             Fraction(total_epsilon(pure))
             + Fraction(epsilon_of_zcdp(total_rho(rest), delta))

@@ -85,12 +85,16 @@ class Charge:
 
     def __str__(self) -> str:
         charge = f"{self.dataset}, release {self.number}"
-        return charge if self.party is None else f"{self.party}: {charge}"
+        if self.party is None:
+            return charge
+        return f"{self.party}: {charge}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
         charge = {"dataset": self.dataset, "number": self.number}
-        return charge if self.party is None else {**charge, "party": self.party}
+        if self.party is None:
+            return charge
+        return {**charge, "party": self.party}
 
     @classmethod
     def from_dict(cls, values: Any) -> Charge:
@@ -186,11 +190,9 @@ class Guarantee:
     @property
     def mu(self) -> float | None:
         """What all releases cost in Gaussian DP, rounded up; None if one was not accounted in it."""
-        return (
-            _mu_of(tuple(self.costs()))
-            if all("mu" in release.cost for release in self.releases)
-            else None
-        )
+        if all("mu" in release.cost for release in self.releases):
+            return _mu_of(tuple(self.costs()))
+        return None
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon that is proven for all releases, rounded up; exact for Gaussian noise."""
@@ -199,11 +201,9 @@ class Guarantee:
             from dppl.kernel.privacy.sampling import sampled_gaussian_epsilon
 
             return sampled_gaussian_epsilon(delta=delta, **sampling)
-        return (
-            compose(self.costs(), delta).epsilon
-            if stated is None
-            else stated.to_approx(delta).epsilon
-        )
+        if stated is None:
+            return compose(self.costs(), delta).epsilon
+        return stated.to_approx(delta).epsilon
 
     def best_guess(self) -> float:
         """Return how often a guess of membership at even odds is right at most, rounded up."""
@@ -299,22 +299,20 @@ class Guarantee:
         if isinstance(self.budget, ApproxDP):
             return self.budget.delta
         stated, sampling = self._approximate()
-        return (
-            USUAL_DELTA
-            if sampling or stated is None
-            else max(USUAL_DELTA, stated.delta)
-        )
+        if sampling or stated is None:
+            return USUAL_DELTA
+        return max(USUAL_DELTA, stated.delta)
 
     def stays_within_budget(self) -> bool:
         """Whether the stated costs of all releases stay within the budget."""
         stated, sampling = self._approximate()
         if stated is not None or sampling is not None:
             budget = self.budget
-            return isinstance(budget, ApproxDP) and (
-                self.epsilon(budget.delta) <= budget.epsilon
-                if stated is None
-                else stated <= budget
-            )
+            if not isinstance(budget, ApproxDP):
+                return False
+            if stated is None:
+                return self.epsilon(budget.delta) <= budget.epsilon
+            return stated <= budget
         return bool(self.releases) != self.budget.is_zero and covers(
             self.budget, self.costs()
         )
@@ -384,7 +382,9 @@ class Guarantee:
         if release.mechanism.code is not Mechanism.SAMPLED_ROUNDED_GAUSSIAN:
             stated = ApproxDP(release.cost["epsilon"], release.cost["delta"])
             return (None if others else stated), None
-        mu = total_mu(Cost.from_dict(cost) for cost in others) if others else 0.0
+        mu = 0.0
+        if others:
+            mu = total_mu(Cost.from_dict(cost) for cost in others)
         return None, {
             "multiplier": CLOSE * release.parameters["noise_std"] / release.sensitivity,
             "sampling_rate": release.parameters["sampling_rate"],
@@ -401,7 +401,10 @@ class Guarantee:
             return sampled_gaussian_pairs(**sampling)
         if stated is not None:
             return [(stated.epsilon, stated.delta)]
-        pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
+        if self.pure_epsilon is None:
+            pure = []
+        else:
+            pure = [(self.pure_epsilon, 0.0)]
         return [*pure, *_composed(tuple(self.costs()))]
 
     def _selection(self) -> float | None:

@@ -249,9 +249,10 @@ class Ledger:
             raise ParameterError(
                 "budget must be above 0, or the account could pay for nothing."
             )
+        routes: tuple[str, ...] = ()
         if budget is not None:
             refuse_slip(budget)
-        routes = () if budget is None else _ROUTES[tuple(budget.to_dict())]
+            routes = _ROUTES[tuple(budget.to_dict())]
         if accounting is not None and routes:
             validate.one_of(routes, accounting=accounting)
         if adjacency is not None:
@@ -637,10 +638,12 @@ class Ledger:
         costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
         order = self._order([cost for _, cost in costs])
         parts: set[str | None] = {None, *(partition for partition, _ in costs)}
-        return max(
-            self._sum([cost for name, cost in costs if name in (None, part)], order)
-            for part in parts
-        )
+        totals = []
+        for part in parts:
+            # Parts are disjoint: a record is in one of them, and in what names none.
+            of_part = [cost for name, cost in costs if name in (None, part)]
+            totals.append(self._sum(of_part, order))
+        return max(totals)
 
     def _rest(self, whole: float, part: float) -> float:
         """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
@@ -654,12 +657,12 @@ class Ledger:
                 for epsilon in (whole, part)
             )
             squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
-            epsilon = (
-                gaussian_epsilon(root_below(squared), self.budget.delta)
-                if squared > 0
-                else 0.0
-            )
-            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
+            epsilon = 0.0
+            if squared > 0:
+                epsilon = gaussian_epsilon(root_below(squared), self.budget.delta)
+            if epsilon > SMALLEST_EPSILON:
+                return math.nextafter(epsilon, 0.0)
+            return 0.0
         return below(Fraction(whole) - Fraction(part))
 
     def _order(self, costs: list[Cost]) -> float | None:
@@ -736,11 +739,10 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
     """Return what makes connections to a place as `Ledger` takes it, each for one transaction."""
     text = os.fspath(path_or_url)
     try:
-        url = (
-            sa.make_url(text)
-            if "://" in text
-            else sa.URL.create("sqlite", database=text)
-        )
+        if "://" in text:
+            url = sa.make_url(text)
+        else:
+            url = sa.URL.create("sqlite", database=text)
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
         # No pool: a connection that outlives its transaction would keep files open and
@@ -753,7 +755,9 @@ def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Eng
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         # Other texts than of a missing module could quote a password.
-        reason = f" ({error})" if isinstance(error, ImportError) else ""
+        reason = ""
+        if isinstance(error, ImportError):
+            reason = f" ({error})"
         places = f"a SQLite file or the URL of a PostgreSQL database (extra {how_to_install('postgresql')})"
         raise LedgerError(
             f"a ledger is {places}; this one cannot be used{reason}."
@@ -800,7 +804,9 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         reason = " ".join(
             str(getattr(error, "orig", None) or type(error).__name__).split()
         )
-        file = f" {engine.url.database}" if engine.url.drivername == "sqlite" else ""
+        file = ""
+        if engine.url.drivername == "sqlite":
+            file = f" {engine.url.database}"
         raise LedgerError(
             f"the ledger{file} cannot be used: {reason.rstrip('.')}."
         ) from None

@@ -150,7 +150,9 @@ class Release:
             "parameters": dict(self.parameters),
             "cost": dict(self.cost),
         }
-        return values if self.times == 1 else {**values, "times": self.times}
+        if self.times == 1:
+            return values
+        return {**values, "times": self.times}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:

@@ -31,7 +31,9 @@ def cost_of_selection(epsilon: float) -> dict[str, float]:
 
 def above(exact: Fraction) -> float:
     """Return the smallest float that is at least `exact`; 0 is one."""
-    return 0.0 if exact == 0 else _first(exact, math.inf, lambda value: value >= exact)
+    if exact == 0:
+        return 0.0
+    return _first(exact, math.inf, lambda value: value >= exact)
 
 
 def below(exact: Fraction) -> float:

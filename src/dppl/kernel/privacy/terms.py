@@ -1,7 +1,7 @@
 """The vocabulary of guarantees: codes for programs, each with named public values. `dppl.statement` turns them into English.
 
-Programs compare codes and never text: somebody who improves a sentence changes nothing
-else. In files a term is an object, such as ``{"code": "class_sums", "n_classes": 3,
+Programs compare codes and never text, so a better sentence changes no behaviour. In
+files a term is an object, such as ``{"code": "class_sums", "n_classes": 3,
 "dim": 16}``.
 """
 
@@ -33,10 +33,9 @@ _DEEPEST = 5  # terms within terms; a file could nest any number
 
 @dataclass(frozen=True, slots=True, init=False)
 class Term(Generic[AnyCode]):
-    """A code and its public values, which must be those that the code names.
+    """A code and its public values, with the names and exact types of `code.fields`.
 
-    A value that is a term itself, `of`, is of the same kind of code. Other values, or
-    of another type, are a ValueError.
+    A nested term, `of`, has a code of the same kind. Anything else is a ValueError.
     """
 
     code: AnyCode
@@ -66,7 +65,7 @@ class Term(Generic[AnyCode]):
 
     @property
     def innermost(self) -> Term[AnyCode]:
-        """The term that others wrap, such as a sum of which this is the one of a task."""
+        """The innermost nested term: for the class sums of one task, the class sums."""
         return self["of"].innermost if "of" in self.code.fields else self
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,8 +95,10 @@ class Term(Generic[AnyCode]):
 
 
 def own_words(kind: Any, given: Any) -> Any:
-    """Return a term; text is what the author of an own method states, in words."""
-    return given if isinstance(given, Term) else Term(kind.STATED, text=str(given))
+    """Return a term; text, by which the author of a method states something, becomes one."""
+    if isinstance(given, Term):
+        return given
+    return Term(kind.STATED, text=str(given))
 
 
 class Statistic(Code):
@@ -155,6 +156,12 @@ class Statistic(Code):
     SIGNED_HITS = "signed_hits"
     DISAGREEMENTS = "disagreements"
     MOST_HITS = "most_hits", {"n_models": int, "steps": int}
+    CORE_MEANS = "core_means", {"n_classes": int, "dim": int}
+    TEACHER_VOTES = (
+        "teacher_votes",
+        {"n_teachers": int, "n_rows": int, "n_classes": int},
+    )
+    NEIGHBOUR_VOTES = "neighbour_votes", {"n_neighbours": int, "n_classes": int}
 
 
 class Mechanism(Code):
@@ -186,7 +193,7 @@ class Mechanism(Code):
 
 
 class Norm(Code):
-    """In which a sensitivity is measured."""
+    """The norm in which a sensitivity is measured."""
 
     L2 = "l2"
     FROBENIUS = "frobenius"
@@ -249,7 +256,7 @@ class PublicInput(Code):
 
 
 class Assumption(Code):
-    """What a guarantee rests on and no program can check."""
+    """What a guarantee assumes and no program can check."""
 
     STATED = "stated", {"text": str}
     EMBEDDED_ALONE = "embedded_alone"
@@ -312,7 +319,7 @@ class Caveat(Code):
     CHOSEN_MODEL = "chosen_model"
 
 
-# What a guarantee for records says of persons with several; one for persons does not.
+# Caveats about persons with several records, which only a guarantee for records needs.
 ABOUT_SEVERAL_RECORDS = frozenset(
     {
         Caveat.SEVERAL_RECORDS,

@@ -26,6 +26,7 @@ from flint import arb, ctx
 from dppl._utils import validate
 from dppl.errors import BudgetError
 
+# Bits of a ball, which are doubled as long as it does not decide a comparison.
 _PRECISION = 128
 _LARGEST_PRECISION = 1 << 14
 # Budgets are positive, so this stands for an epsilon of 0, where delta covers all.
@@ -75,7 +76,9 @@ def gaussian_best_guess(mu: float) -> float:
 
 def gaussian_power(mu: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up."""
-    return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level)))) if mu else level
+    if mu:
+        return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level))))
+    return level
 
 
 def selection_mu(epsilon: float) -> float:
@@ -93,6 +96,7 @@ def selection_range_within(mu: float) -> float:
     epsilon = _evaluated(
         lambda: 2 * (_phi(_ball(mu) / 2) / _phi(-_ball(mu) / 2)).log(), lower=True
     )
+    # Its cost is stated by `selection_mu`, which rounds the other way.
     while selection_mu(epsilon) > mu:
         epsilon = math.nextafter(epsilon, 0.0)
     return epsilon
@@ -129,11 +133,10 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
     Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath
     (2015), arXiv:1311.0776, Theorem 2.1.
     """
-    few = (
-        _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta))
-        if epsilon < 700
-        else 1.0
-    )
+    # Beyond 700 the exponential overflows, and this bound is far above 1.
+    few = 1.0
+    if epsilon < 700:
+        few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta))
     many = _share(
         lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level))
     )
@@ -160,15 +163,17 @@ def _covers(mu: float, epsilon: float, delta: float) -> bool:
     precision = _PRECISION
     while precision <= _LARGEST_PRECISION:
         with ctx.workprec(precision):
+            # delta(epsilon) of mu-GDP (Dong, Roth, Su 2022, Corollary 2.13).
             middle = _ball(epsilon) / _ball(mu)
             half = _ball(mu) / 2
             rest = _ball(delta) - (
                 _phi(half - middle) - _ball(epsilon).exp() * _phi(-half - middle)
             )
+            # A ball around 0 is neither, and needs more bits.
             if rest >= 0 or rest < 0:
                 return bool(rest >= 0)
         precision *= 2
-    return False
+    return False  # undecided: then nothing is claimed
 
 
 def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float:
@@ -183,6 +188,7 @@ def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float
             raise BudgetError(
                 "the budget is outside the range of numbers that convert."
             )
+    # Ends where no float lies between the two, so the result is exact.
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -212,11 +212,9 @@ class RowQuery(Query):
     @property
     def unit(self) -> float:
         """Integer steps of a unit row, or of its product with itself."""
-        return self._steps * (
-            self.lattice.scale
-            if self._degree == 1
-            else float(self.lattice.squared_norm)
-        )
+        if self._degree == 1:
+            return self._steps * self.lattice.scale
+        return self._steps * float(self.lattice.squared_norm)
 
 
 def shares(

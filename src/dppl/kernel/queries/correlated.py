@@ -160,7 +160,10 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
         none = BinSums(
             np.zeros((0, *exact.shape), np.int64), np.zeros((0, *exact.shape))
         )  # before the first task
-        before = none if state is None or state.sums is None else state.sums
+        if state is None or state.sums is None:
+            before = none
+        else:
+            before = state.sums
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = before.after(row, exact, mechanism, source)
         if state is not None:

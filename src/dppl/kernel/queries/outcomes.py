@@ -248,7 +248,9 @@ def _shares(codes: Codes, numbers: Codes, *told: NDArray[Any]) -> Int64:
     whatever order records come.
     """
     counted = np.flatnonzero(codes >= 0)
-    keys = (column for one in told for column in np.atleast_2d(one[counted].T))
+    keys: list[Any] = []
+    for one in told:
+        keys.extend(np.atleast_2d(one[counted].T))
     order = counted[np.lexsort((*keys, numbers[counted]))]
     first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     each = np.diff(first, append=len(order))
@@ -330,7 +332,10 @@ class Totals(OutcomeQuery):
 
     def exact(self, held: Outcomes) -> Int64:  # type: ignore[override]
         """Return them, shape (3,)."""
-        among = held.right if held.among is None else held.among | held.right
+        if held.among is None:
+            among = held.right
+        else:
+            among = held.among | held.right
         return counted(np.where(held.right, 0, np.where(among, 1, 2)), held.weights, 3)
 
 

@@ -42,11 +42,9 @@ class RightAnswers(Query):
     @property
     def statistic(self) -> Term[Statistic]:
         """What is counted."""
-        return Term(
-            Statistic.RIGHT_ANSWERS_OF_CLASSES
-            if self.by_class
-            else Statistic.RIGHT_ANSWERS
-        )
+        if self.by_class:
+            return Term(Statistic.RIGHT_ANSWERS_OF_CLASSES)
+        return Term(Statistic.RIGHT_ANSWERS)
 
     @property
     def squared_norm(self) -> Fraction:
@@ -60,8 +58,11 @@ class RightAnswers(Query):
 
     def exact(self, blocks: Blocks, codes: Codes, *, model: Any) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""
-        mapped = (row for block in blocks for row in model.lattice_.features(block))
-        guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
+        guesses = []
+        for block in blocks:
+            # One by one: in a batch, other rows could change the scores of a row.
+            for row in model.lattice_.features(block):
+                guesses.append(int(model._class_scores(row[None])[0].argmax()))
         known = codes >= 0
         right = known & (np.array(guesses, np.intp) == codes)
         if not self.by_class:

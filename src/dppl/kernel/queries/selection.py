@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from threading import Lock
 from typing import Any
 
@@ -34,10 +34,10 @@ from dppl.kernel.records import HeldRecords, Records
 
 Int64 = NDArray[np.int64]
 
-# Tallies of parts of the public rows may take so many bytes together; the more parts,
-# the less is looked at again.
+# Memory for the tallies of all parts of the public rows. With more parts, fewer rows
+# are scored a second time.
 _TALLY_BYTES = 1 << 25
-# The second look holds about so many bytes of rows and utilities at a time.
+# Memory for rows and utilities in the second pass.
 _LOOK_BYTES = 1 << 23
 _MAPPED_ROWS = 4096
 
@@ -47,9 +47,9 @@ class Selection(OwnAnswer):
     """Positions of public rows for each class, by the exponential mechanism.
 
     The utility of a public row for a class is the sum of its similarities with the
-    private rows of the class, clipped to whole numbers between two bounds. A record is
-    in one class, and moves each utility there by at most the sensitivity of the clip;
-    all in one direction under add-remove.
+    private rows of the class, clipped to integers between two bounds. A record belongs
+    to one class and changes each utility of that class by at most the sensitivity of
+    the clip, all in the same direction under add-remove.
     """
 
     lattice: Lattice
@@ -62,14 +62,15 @@ class Selection(OwnAnswer):
     @property
     def clip(self) -> SimilarityClip:
         """The bounds on products of lattice rows."""
-        (low, high), square = self.bounds, self.lattice.squared_norm
+        low, high = self.bounds
+        square = self.lattice.squared_norm
         return SimilarityClip(
             low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square)
         )
 
     @property
     def statistic(self) -> Term[Statistic]:
-        """With their number."""
+        """The positions, with their number."""
         return Term(
             Statistic.PUBLIC_POSITIONS,
             n_selected=self.n_selected,
@@ -78,13 +79,13 @@ class Selection(OwnAnswer):
 
     @property
     def squared_norm(self) -> Fraction:
-        """Square of what a record moves a utility by."""
+        """Squared sensitivity of a utility."""
         return Fraction(self.clip.sensitivity) ** 2
 
     def mechanism(
         self, budget: Budget, times: int, relation: str
     ) -> ExponentialMechanism:
-        """Return the selection that the budget allows."""
+        """Return the exponential mechanism that spends the budget."""
         return ExponentialMechanism.within(
             budget, self.clip.sensitivity, self.n_selected, adjacency=relation
         )
@@ -94,14 +95,14 @@ class Selection(OwnAnswer):
     ) -> Int64:
         """Return positions among the public rows, shape (n_classes, n_selected)."""
         empty = mechanism.tally(np.empty((self.n_classes, 0), np.int64))
-        # A tally takes the same memory for few rows as for many.
+        # The size of a tally does not depend on its number of rows.
         n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
         part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
         scores = _Scores(
             self.lattice, self.n_classes, self.clip, mechanism, empty, part_rows
         )
-        # Pieces are scored one by one, in parts with a tally each. Where parts of the
-        # records are read, tasks read the files of public rows, too.
+        # Each piece is scored in parts, with a tally for each. Where the private table
+        # is read in parts, the workers also read the files of public rows.
         pool = [public]
         if not isinstance(records, HeldRecords):
             from dppl.kernel.parts import pieces
@@ -131,13 +132,13 @@ class Selection(OwnAnswer):
                 )
 
         selected: Int64 = mechanism.select_each(
-            [tally for parts in tallies for tally in parts], look, source
+            list(chain.from_iterable(tallies)), look, source
         )
         return selected
 
 
 class RowsByClass:
-    """Lattice rows, sorted by class, and the number of each; code -1 is skipped."""
+    """Lattice rows sorted by class, and the class sizes; records of code -1 are left out."""
 
     def __init__(
         self, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int
@@ -158,13 +159,13 @@ class RowsByClass:
         ).tolist()
 
     def digest(self) -> bytes:
-        """Return a hash by which a second reading is compared with the first."""
+        """Return a hash that shows whether the second pass reads the same records."""
         return sha256(self.rows.tobytes() + repr(self.sizes).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scores:
-    """Utilities of pieces of the public rows: public parameters, which travel. A part is a number of whole blocks."""
+    """Scores of pieces of the public rows. It holds public parameters only, so workers may have it."""
 
     lattice: Lattice
     n_classes: int
@@ -189,7 +190,7 @@ class _Scores:
             usable = _usable(block)
             part = start // self.part_rows
             tally = self.mechanism.tally(few if usable.all() else few[:, usable])
-            with lock:  # in any order, the same integers
+            with lock:  # sums of integers: their order does not matter
                 parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
@@ -213,10 +214,10 @@ class _Scores:
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Requests, list[bytes]]
     ) -> Iterator[tuple[int, int, Int64, Int64]]:
-        """Yield what is sought in a piece; parts and positions are those within it.
+        """Yield the candidates of the requested bins; parts and positions count within the piece.
 
-        It is an error if rows, public or private, changed: the draw was made by other
-        scores, and which candidate has the new ones would reveal its private bins.
+        Changed rows, public or private, are an error: the bins were drawn from the
+        old scores, and a candidate found by the new ones would reveal private bins.
         """
         piece, requests, before = item
         private = self._by_class(records)
@@ -251,7 +252,7 @@ class _Scores:
             raise InputError("the public rows changed while they were read.")
 
     def _by_class(self, records: HeldRecords) -> Any:
-        """Return the private lattice rows, which are mapped once in each process."""
+        """Return the private lattice rows; each process maps them once."""
         if records.by_class is None:
             records.by_class = RowsByClass(
                 self.lattice, records.rows, records.codes, self.n_classes
@@ -261,7 +262,7 @@ class _Scores:
     def _blocks(
         self, piece: RowSource, parts: Collection[int], hashes: defaultdict[int, Any]
     ) -> Iterator[tuple[int, Int8]]:
-        """Yield positions and lattice rows of blocks, none of which lies in two parts, and hash the rows of parts."""
+        """Yield the position and lattice rows of each block, and hash the rows of each part; no block crosses parts."""
         start = 0
         for block in iter_blocks(piece, PUBLIC_ROWS):
             edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
@@ -274,5 +275,5 @@ class _Scores:
 
 
 def _usable(block: Int8) -> NDArray[np.bool_]:
-    """Mark the rows that are candidates: a damaged public row maps to zero, and represents nothing."""
+    """Mark the candidates; a damaged public row maps to zero and is none."""
     return np.asarray(block.any(axis=1))

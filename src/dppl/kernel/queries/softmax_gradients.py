@@ -46,15 +46,16 @@ class SoftmaxQuery(RowQuery):
         self, *, weights: Any, offsets: Any = None, at: Lattice | None = None
     ) -> dict[str, Any]:
         """Compare shapes; `at` is the same map about another centre, of the same rows and no longer."""
+        # The length of a lattice row does not depend on the centre, so the sensitivity
+        # is the same about each.
         lattice = at or self.lattice
         if lattice.to_dict() != self.lattice.to_dict():
             raise MeasurementError(
                 "a query may be asked about another centre, and not for another map or width"
             )
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
-        offsets = (
-            None if offsets is None else shaped("offsets", offsets, self.n_classes)
-        )
+        if offsets is not None:
+            offsets = shaped("offsets", offsets, self.n_classes)
         return {"lattice": lattice, "weights": weights, "offsets": offsets}
 
 
@@ -98,7 +99,9 @@ class SoftmaxGradients(SoftmaxQuery):
     def statistic(self) -> Term[Statistic]:
         """With its shape, and whether there is a constant."""
         one = super().statistic
-        return Term(Statistic.WITH_CONSTANT, of=one) if self.bias else one
+        if self.bias:
+            return Term(Statistic.WITH_CONSTANT, of=one)
+        return one
 
     @property
     def squared_norm(self) -> Fraction:
@@ -130,6 +133,7 @@ class SoftmaxGradients(SoftmaxQuery):
         """Return the noise, for samples by their own accounting."""
         if self.sampling_rate == 1:
             return self._noise.within(budget, self.squared_sensitivity(relation), times)
+        # Amplification by Poisson sampling is proved for a record added or removed.
         if relation != ADD_REMOVE:
             raise ParameterError(
                 "sampling_rate below 1 is accounted under add-remove only"
@@ -147,6 +151,7 @@ class LongResiduals(SoftmaxQuery):
     _code = Statistic.LONG_GRADIENTS
     squared_norm = Fraction(1)
     unit = 1.0
+    # 0 or 1 in place of 0 or 1: by 1 at most, as if one was added.
     _replaced = 1
 
     def checked(  # type: ignore[override]
@@ -192,7 +197,10 @@ class Hits(SoftmaxQuery):
     ) -> Int64:
         """Return it, shape (1,)."""
         right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
-        number = right.sum() if persons is None else persons.right(right)
+        if persons is None:
+            number = right.sum()
+        else:
+            number = persons.right(right)
         return np.array([number], np.int64)
 
 

@@ -47,7 +47,10 @@ class NumberOfRecords(Query):
         self, blocks: Blocks, codes: Codes, *, persons: WholePersons | None = None
     ) -> Int64:
         """Return it, shape (1,)."""
-        counted = np.count_nonzero(codes >= 0) if persons is None else persons.number()
+        if persons is None:
+            counted = int(np.count_nonzero(codes >= 0))
+        else:
+            counted = persons.number()
         return np.array([counted], np.int64)
 
 

@@ -127,18 +127,20 @@ class Bench:
             _report(Path(config), out)
             return
         experiment = load_experiment(config, self.data)
-        results = Path(f"{experiment.name}.jsonl") if out is None else out
+        if out is None:
+            results = Path(f"{experiment.name}.jsonl")
+        else:
+            results = out
         if results.is_dir() or not results.parent.is_dir() or results.suffix == PACKED:
             raise ParameterError(
                 f"--out must name a file of JSON lines in an existing folder; got {results}."
             )
         # What would stop a cell shows now, and not after an hour.
         check_cells(experiment.cells, experiment.datasets)
-        done = (
-            {r["key"] for r in read_results(results) if r["status"] == DONE}
-            if results.exists()
-            else set()
-        )
+        if results.exists():
+            done = {r["key"] for r in read_results(results) if r["status"] == DONE}
+        else:
+            done = set()
         rest = sum(cell.key not in done for cell in experiment.cells)
         if self.dry_run:
             echo(
@@ -148,7 +150,7 @@ class Bench:
         numbers = count(1)
 
         def show(result: Result) -> None:
-            echo(f"{next(numbers)}/{rest}  {_line(result)}", err=True)
+            echo(f"{next(numbers)}/{rest}  {result_line(result)}", err=True)
 
         try:
             summary = run_experiment(experiment, results, jobs=self.jobs, finished=show)
@@ -203,12 +205,15 @@ def _report(results: Path, out: Path | None) -> None:
     console().print(text, soft_wrap=True)
 
 
-def _line(result: Result) -> str:
+def result_line(result: Result) -> str:
     """Name the cell and what it measured, so that no two cells of a run have the same line."""
     cell = result["cell"]
     budget = result["cell"]["budget"]
     pool = [pool_name(cell["pool"])] if cell["pool"] else []
-    ratio = [ratio_name(NATURAL)] if cell["ir"] == NATURAL else []
+    if cell["ir"] == NATURAL:
+        ratio = [ratio_name(NATURAL)]
+    else:
+        ratio = []
     parts = [series_name(cell), *pool, ", ".join([*place_of(cell), *ratio])]
     if budget is not None:
         numbers = ", ".join(f"{name} {value:.3g}" for name, value in budget.items())

@@ -107,16 +107,15 @@ class Demo:
         )
         model.fit(sample.X, sample.y)
         accuracy = model.score(sample.X_test, sample.y_test)
-        _write(folder, sample, model)
+        write_demo_files(folder, sample, model)
         # What came out, and what to type next.
         for ratio in IMBALANCE_RATIOS:
             here = [one for one in runs if one.imbalance_ratio == ratio]
             largest, smallest, rare = sizes(sample, ratio)
-            what = (
-                f"{largest} records a class"
-                if ratio == 1
-                else f"classes of {largest} to {smallest} records"
-            )
+            if ratio == 1:
+                what = f"{largest} records a class"
+            else:
+                what = f"classes of {largest} to {smallest} records"
             screen.print(
                 _table(here, f"Balanced test accuracy, {what}", "balanced_accuracy")
             )
@@ -134,7 +133,8 @@ class Demo:
             screen.print(f"  {line}", soft_wrap=True)
 
 
-def _write(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
+def write_demo_files(folder: Path, sample: Sample, model: EmbeddingClassifier) -> None:
+    """Write the released model and the tables and texts that the printed commands need."""
     model.save(folder / "model.safetensors")
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)
@@ -270,11 +270,9 @@ def row_name(method: str) -> str:
         for name in (*PRIVATE, method)
         if METHODS[name].estimator == METHODS[method].estimator
     )
-    return (
-        own
-        if base == method
-        else f"  {own.removeprefix(METHODS[base].label).lstrip(', ')}"
-    )
+    if base == method:
+        return own
+    return f"  {own.removeprefix(METHODS[base].label).lstrip(', ')}"
 
 
 def figures(values: Sequence[float]) -> str:

@@ -91,18 +91,14 @@ class ComparedMethod:
             return "unused"
         model = self.build(None, None, 0, parameters)
         by_lattice = model.lattice is not None and model.lattice.reads_public_rows
-        return (
-            "required"
-            if by_lattice and model.public_rows == "unused"
-            else str(model.public_rows)
-        )
+        if by_lattice and model.public_rows == "unused":
+            return "required"
+        return str(model.public_rows)
 
     def _load(self) -> Any:
-        return (
-            BY_NAME[self.estimator].load()
-            if self.private
-            else getattr(lab, self.estimator)
-        )
+        if self.private:
+            return BY_NAME[self.estimator].load()
+        return getattr(lab, self.estimator)
 
 
 def _registered(
@@ -284,7 +280,10 @@ def label(
     plural = "" if examples["source"] == 1 else "s"
     if not examples.get("used", True):
         return f"{text}, {source} row{plural} a class left out"
-    what = source if isinstance(source, str) else f"{source} example{plural} a class"
+    if isinstance(source, str):
+        what = source
+    else:
+        what = f"{source} example{plural} a class"
     wrong = {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[
         examples.get("wrong")
     ]

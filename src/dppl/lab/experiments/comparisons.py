@@ -102,11 +102,10 @@ def _encoders(rows: DataFrame) -> Iterator[Picture]:
     for dataset, group in by(rows, "dataset"):
         if group["encoder"].nunique() > 1:
             for ratio, one in ratios(group).items():
-                number = (
-                    "natural"
-                    if not one["ratio"].iloc[0]
-                    else f"{one['ratio'].iloc[0]:g}"
-                )
+                if not one["ratio"].iloc[0]:
+                    number = "natural"
+                else:
+                    number = f"{one['ratio'].iloc[0]:g}"
                 several = [
                     (encoder, lines(default_settings(two)))
                     for encoder, two in by(one, "encoder")
@@ -128,7 +127,10 @@ def _examples(task: Any, rows: DataFrame) -> Iterator[Picture]:
         if group["used"].all():
             chosen |= (rows["source"] == "") & rows["method"].isin(set(group["method"]))
         several = panels(main_pool(rows[chosen]))
-        what = f"{source} examples a class" if source.isdecimal() else source
+        if source.isdecimal():
+            what = f"{source} examples a class"
+        else:
+            what = source
         yield over_budgets(
             f"examples-{slug(*task, source)}",
             f"Starts from {what}: {', '.join(task)}.",

@@ -70,7 +70,8 @@ def load_experiment(
 
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
-        content = content if figure is None else figure.content(content)
+        if figure is not None:
+            content = figure.content(content)
         datasets, cells = grid(content, data, check=check)
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
@@ -80,7 +81,10 @@ def load_experiment(
         ) from None
     except (ParameterError, InputError) as error:
         raise type(error)(f"{config}: {error}") from None
-    name = config.replace(":", "-") if figure or config in names else path.stem
+    if figure or config in names:
+        name = config.replace(":", "-")
+    else:
+        name = path.stem
     return Experiment(
         name, config, None if data is None else str(data), datasets, cells
     )

@@ -110,16 +110,12 @@ class Merged:
     def name(self) -> str:
         """What follows the name of the data set."""
         if self.alone:
-            return (
-                "one class against the rest"
-                if self.alone == 1
-                else f"{self.alone} classes and the rest"
-            )
-        return (
-            "half of the classes against the others"
-            if self.groups == 2
-            else f"{self.groups} groups of classes"
-        )
+            if self.alone == 1:
+                return "one class against the rest"
+            return f"{self.alone} classes and the rest"
+        if self.groups == 2:
+            return "half of the classes against the others"
+        return f"{self.groups} groups of classes"
 
     def codes(self, n_classes: int, seed: int) -> NDArray[np.intp]:
         """Give each class the number of its new one.
@@ -132,7 +128,9 @@ class Merged:
                 f"{self.name} needs more classes than the data set has, {n_classes}."
             )
         places = np.random.default_rng((seed, 4)).permutation(n_classes)
-        return np.minimum(places, self.alone) if self.alone else places % self.groups
+        if self.alone:
+            return np.minimum(places, self.alone)
+        return places % self.groups
 
     def long_tailed(self, y: Array, ratio: float, seed: int) -> NDArray[np.int64]:
         """Choose rows as `dppl.lab.long_tailed` does, except that the rest stays large and the others have one size."""
@@ -170,7 +168,9 @@ class DatasetSpec:
         # named.
         missing = [path for path in files if not path.is_file()]
         if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            more = ""
+            if len(missing) > 1:
+                more = f" and {len(missing) - 1} more"
             raise InputError(
                 f"data set {self.name!r} ({self.encoder}): there is no file {missing[0]}{more}; put it there, or "
                 f"name the folder that holds the data with --data. {self.source}".rstrip()
@@ -239,11 +239,8 @@ class Dataset:
             n_classes = len(self.classes)
             moved = np.arange(len(self.classes))
             cycle = np.random.default_rng((seed, 2)).permutation(n_classes)
-            cycle = (
-                cycle
-                if examples.wrong == "permuted"
-                else cycle[: max(2, n_classes // 2)]
-            )
+            if examples.wrong != "permuted":
+                cycle = cycle[: max(2, n_classes // 2)]
             moved[cycle] = np.roll(cycle, 1)
             codes = moved[codes]
         return private, (np.asarray(X), self.classes[codes])
@@ -264,11 +261,9 @@ class Dataset:
         if pool is None:
             return None
         rows = self.available(pool)
-        return (
-            rows
-            if pool.rows is None
-            else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
-        )
+        if pool.rows is None:
+            return rows
+        return np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
 
     def available(self, pool: Pool) -> Array:
         """Return the rows that a pool takes, or draws from, still on disk if none are skipped."""
@@ -312,11 +307,10 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     # fifth of its persons.
     if set(WHOLE) <= set(parts):
         x, y = (parts.pop(name) for name in WHOLE)
-        units = (
-            np.arange(len(x))
-            if groups is None
-            else np.unique(groups, return_inverse=True)[1]
-        )
+        if groups is None:
+            units = np.arange(len(x))
+        else:
+            units = np.unique(groups, return_inverse=True)[1]
         n_units = int(units.max(initial=-1)) + 1
         tested = np.isin(
             units, random_rows(n_units, int(_TEST_SHARE * n_units), seed=0)

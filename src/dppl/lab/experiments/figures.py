@@ -40,11 +40,11 @@ _SETTINGS = {
     "svg.hashsalt": "dppl",
     "svg.fonttype": "none",
 }
-# As its ticks, with epsilons in brackets below.
+# Like the ticks: mu, and below it epsilon in brackets.
 _MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BALANCED_LABEL = "balanced test accuracy"
 BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
-# A heat map of more has no room for its values.
+# With more tasks, the cells of a heat map have no room for values.
 _PRINTED_TASKS = 12
 # Letters in a line above a panel.
 _WRAP = 36
@@ -97,7 +97,9 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 def deviations(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of the seeds, and a standard deviation on either side, as in tables."""
     mean = float(np.mean(values))
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    spread = 0.0
+    if len(values) > 1:
+        spread = float(np.std(values, ddof=1))
     return mean - spread, mean, mean + spread
 
 
@@ -261,7 +263,7 @@ def save(figure: MatplotlibFigure, folder: Path, stem: str) -> None:
             figure.savefig(file, format="png", dpi=160)
         figure.set_layout_engine(
             "none"
-        )  # all is where it belongs now, and finding that takes most of the time
+        )  # the layout is final now; computing it takes most of the time
         with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
 
@@ -296,7 +298,10 @@ def line_styles(every: Iterable[Line]) -> dict[str, Style]:
                     "markersize": 5,
                     "zorder": 3,
                 }
-        hollow = {"linestyle": _DASHED, "markerfacecolor": "white"} if one.tuned else {}
+        if one.tuned:
+            hollow = {"linestyle": _DASHED, "markerfacecolor": "white"}
+        else:
+            hollow = {}
         styles[one.label] = looks[untuned] | hollow
     return styles
 

@@ -65,10 +65,14 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     notion = result["notion"]
     start = result["cell"].get("examples") or {}
     pool = cell["pool"] or {"name": "", "rows": None, "first": None}
-    mark = f", {notion}" if several_notions and notion != "none" else ""
+    mark = ""
+    if several_notions and notion != "none":
+        mark = f", {notion}"
     name = series_name(cell, mark)
     place = place_of(cell)
-    of_persons = ", for persons" if result.get("unit") == Unit.PERSON else ""
+    of_persons = ""
+    if result.get("unit") == Unit.PERSON:
+        of_persons = ", for persons"
     exact = "exact" if result["exact"] else "floating point"
     return {
         "cell": cell,
@@ -149,7 +153,12 @@ def panels(
 def default_settings(rows: DataFrame) -> DataFrame:
     """Drop what has separate figures: further pools, right examples, and K of top-K except 1 and one other."""
     ks = sorted(set(rows.loc[(rows["method"] == "public-topk") & (rows["k"] > 0), "k"]))
-    main = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else 0
+    if _MAIN_K in ks:
+        main = _MAIN_K
+    elif ks:
+        main = ks[len(ks) // 2]
+    else:
+        main = 0
     rows = main_pool(rows)
     usual_k = (rows["method"] != "public-topk") | rows["k"].isin([main, 1, 0])
     return rows[

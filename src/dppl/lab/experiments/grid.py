@@ -1,4 +1,4 @@
-"""What a configuration may say, as models of pydantic, and the grid of cells that it stands for."""
+"""The schema of a configuration, as pydantic models, and the grid of cells that it expands to."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ _Key = tuple[str, str]  # name and encoder of a data set
 
 
 def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) and value else [value]
+    if isinstance(value, list) and value:
+        return value
+    return [value]
 
 
 def _short(key: str, kind: Any = str) -> BeforeValidator:
-    """Read a text, or a value of another kind, as an entry that has only this key."""
+    """Read a bare value, usually a text, as an entry with this one key."""
     return BeforeValidator(lambda one: {key: one} if isinstance(one, kind) else one)
 
 
@@ -86,7 +88,7 @@ def _axis(value: Any) -> Any:
 
 
 def _budgets(value: Any) -> Any:
-    """Read one budget as a list, and the word for no privacy as a mu beyond all use."""
+    """Read a single budget as a list of one, and the word for no privacy as a mu so large that nothing is private."""
     several = value if isinstance(value, list) else [value]
     return [{"mu": NO_NOISE} if one == NON_PRIVATE else one for one in several]
 
@@ -109,13 +111,13 @@ Seeds = Annotated[
 
 
 class _Strict(BaseModel):
-    """What may have no other keys."""
+    """A model that allows no other keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _Pool(_Strict):
-    """A file of public rows, maybe without those that have some line in a text file."""
+    """A file of public rows; those whose lines in a text file are in `without` are dropped."""
 
     name: str
     file: str
@@ -189,7 +191,7 @@ class _Dataset(_Strict):
 
 
 class _Budget(_Strict):
-    """Budgets of one notion."""
+    """Budgets in one notion of privacy."""
 
     mu: Several[Number] | None = None
     e: Several[Number] | None = None
@@ -216,7 +218,10 @@ class _Budget(_Strict):
         ((kind, values),) = self.model_dump(
             exclude_none=True, exclude={"delta"}
         ).items()
-        delta = {} if self.delta is None else {"delta": self.delta}
+        if self.delta is None:
+            delta = {}
+        else:
+            delta = {"delta": self.delta}
         for value in values:
             if kind in ("mu", "e") and self.delta is not None:
                 yield GaussianDP(value).to_approx(self.delta).to_dict()
@@ -231,7 +236,7 @@ Budgets = Annotated[list[_Budget], BeforeValidator(_budgets)]
 
 
 class _Method(BaseModel):
-    """A method; keys that have no field here are its parameters, and a list of values is an axis of the grid."""
+    """A method; keys without a field here are its parameters, and a list of values is an axis of the grid."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, Annotated[list[Any], PlainValidator(_axis)]]
@@ -329,11 +334,9 @@ class _Stream(_Strict):
                     Stream(recipe.kind, recipe.n_tasks, None, told, self.recipe),
                 )
             return
-        elsewhere = (
-            (0.1 if self.elsewhere is None else self.elsewhere)
-            if self.kind == "blurry"
-            else None
-        )
+        elsewhere = self.elsewhere
+        if elsewhere is None and self.kind == "blurry":
+            elsewhere = 0.1
         for n_tasks, told in itertools.product(self.tasks or [len(self.of)], self.told):
             yield self.of, Stream(str(self.kind), n_tasks, elsewhere, told)
 
@@ -387,7 +390,7 @@ class _Choice(NamedTuple):
     scatter: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
-        """Return whether the data set has what it starts from: names describe classes that are not merged."""
+        """Whether the data set has the examples that the method starts from; class names fit unmerged classes only."""
         from_names = self.examples is not None and self.examples.source == NAMES
         return not from_names or (NAMES in data.spec.files and classes is None)
 
@@ -454,7 +457,9 @@ def _first_of(error: ValidationError) -> str:
         .replace("Input should be", "must be")
         .removesuffix(".")
     )
-    value = "" if first["type"] == "value_error" else f"; got {first['input']!r}"
+    value = ""
+    if first["type"] != "value_error":
+        value = f"; got {first['input']!r}"
     return f"{where}{' ' if rule.startswith('must') else ': '}{rule}{value}."
 
 
@@ -504,9 +509,15 @@ def _choices(config: _Config) -> Iterator[_Choice]:
     for place, entry in enumerate(config.methods):
         where = f"methods[{place}]"
         entry.check(where, bool(config.streams))
-        several = config.budgets if entry.budgets is None else entry.budgets
+        if entry.budgets is None:
+            several = config.budgets
+        else:
+            several = entry.budgets
         budgets = [budget for one in several for budget in one.each()]
-        seeds = config.seeds if entry.seeds is None else entry.seeds
+        if entry.seeds is None:
+            seeds = config.seeds
+        else:
+            seeds = entry.seeds
         axes = entry.__pydantic_extra__
         for *values, start, in_all in itertools.product(
             *axes.values(), entry.examples, entry.in_all
@@ -551,22 +562,21 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             )
     # References without privacy have no budget, and methods without public rows no
     # pool.
-    budgets: list[dict[str, float] | None] = (
-        [*choice.budgets] if method.private else [None]
-    )
-    pools = (
-        [*data.pools]
-        if data.pools and method.uses_public(choice.parameters)
-        else [None]
-    )
+    budgets: list[dict[str, float] | None] = [None]
+    if method.private:
+        budgets = [*choice.budgets]
+    pools: list[Pool | None] = [None]
+    if data.pools and method.uses_public(choice.parameters):
+        pools = [*data.pools]
     for budget, pool, trials in itertools.product(
         budgets, pools, dict.fromkeys((0, choice.trials))
     ):
         # Where nothing is searched, defaults that differ from the class's own are part
         # of the key.
-        parameters = (
-            choice.parameters if trials else {**method.defaults, **choice.parameters}
-        )
+        if trials:
+            parameters = choice.parameters
+        else:
+            parameters = {**method.defaults, **choice.parameters}
         yield Cell(
             choice.name,
             parameters,

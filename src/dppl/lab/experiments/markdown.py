@@ -220,13 +220,10 @@ def _accuracies(task: Any, rows: DataFrame) -> Iterator[MarkdownPart]:
                 y_label,
             )
             more = metric == BALANCED and len(main) < len(rows)
-            yield (
-                replace(
-                    picture, note=f"{picture.note} Further settings have figures below."
-                )
-                if more
-                else picture
-            )
+            if more:
+                note = f"{picture.note} Further settings have figures below."
+                picture = replace(picture, note=note)
+            yield picture
             yield from metric_tables(task, rows, metric, heading)
     calibration = list(
         metric_tables(task, rows, "calibration_error", "Calibration error", bold=False)

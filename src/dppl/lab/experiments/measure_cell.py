@@ -104,11 +104,10 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
             if key not in _LOADED:
                 _LOADED[key] = load_dataset(datasets[key])
             dataset = _LOADED[key].merged(cell.classes, cell.seed)
-            content = (
-                _measure(cell, dataset)
-                if cell.stream is None
-                else _measure_stream(cell, dataset)
-            )
+            if cell.stream is None:
+                content = _measure(cell, dataset)
+            else:
+                content = _measure_stream(cell, dataset)
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted(
@@ -138,7 +137,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     budget = cell.make_budget()
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, persons = _records(cell, dataset, rows)
-    persons = persons if method.private else {}
+    if not method.private:
+        persons = {}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
     parameters = dict(cell.parameters)
@@ -207,7 +207,10 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     # A classifier of correlated noise has its private state in a file, which ends with
     # the stream.
     with tempfile.TemporaryDirectory() as folder:
-        state = {"state": Path(folder) / "state"} if _correlates(model) else {}
+        if _correlates(model):
+            state = {"state": Path(folder) / "state"}
+        else:
+            state = {}
         for number, task in enumerate(tasks):
             with _timed(seconds, "fit"):
                 told = task.classes if cell.stream.told else None
@@ -280,9 +283,12 @@ def _records(
 ) -> tuple[Array, Array, dict[str, Array]]:
     """Return the private records of a cell, drawn from these rows, and whose they are."""
     if cell.ir != NATURAL:
-        choose = long_tailed if cell.classes is None else cell.classes.long_tailed
-        rows = rows[choose(dataset.y[rows], float(cell.ir), cell.seed)]
-    persons = {} if dataset.groups is None else {"groups": dataset.groups[rows]}
+        tailed = long_tailed if cell.classes is None else cell.classes.long_tailed
+        rows = rows[tailed(dataset.y[rows], float(cell.ir), cell.seed)]
+    if dataset.groups is None:
+        persons = {}
+    else:
+        persons = {"groups": dataset.groups[rows]}
     return dataset.X[rows], dataset.y[rows], persons
 
 
@@ -297,9 +303,10 @@ def _result(
     """Return what was measured, and what it holds under: budget, promise, and whether that covers the parameters."""
     budget = cell.make_budget()
     # So little noise is no privacy, whatever a guarantee says.
-    guarantee = (
-        None if budget is None or cell.budget == {"mu": NO_NOISE} else model.guarantee_
-    )
+    if budget is None or cell.budget == {"mu": NO_NOISE}:
+        guarantee = None
+    else:
+        guarantee = model.guarantee_
     sizes = metrics.class_sizes(y, dataset.classes)
     public = dataset.public(cell.pool, cell.seed)
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)

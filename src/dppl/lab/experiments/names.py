@@ -23,18 +23,16 @@ def paper_epsilon(budget: Budget) -> float:
         return budget.epsilon
     # The allowance of GaussianDP may be a rounding below, which would be another
     # position.
-    return (
-        budget.mu if isinstance(budget, GaussianDP) else budget.gaussian_allowance().mu
-    )
+    if isinstance(budget, GaussianDP):
+        return budget.mu
+    return budget.gaussian_allowance().mu
 
 
 def position(budget: Mapping[str, float] | None) -> float:
     """Return mu of a cell's budget, without the last digits of its way through rho; 0 for references."""
-    return (
-        0.0
-        if budget is None
-        else nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
-    )
+    if budget is None:
+        return 0.0
+    return nine_digits(paper_epsilon(budget_from_dict(dict(budget))))
 
 
 def nine_digits(mu: float) -> float:
@@ -88,9 +86,12 @@ def place_of(cell: Cell) -> tuple[str, ...]:
         f" ({Merged(**cell['classes']).name})" if "classes" in cell else ""
     )
     encoder = str(cell["encoder"]).replace(NOT_NAMED, f"encoder {NOT_NAMED}")
-    stream = (Stream(**cell["stream"]).name,) if "stream" in cell else ()
-    ratio = () if cell["ir"] == NATURAL else (ratio_name(cell["ir"]),)
-    return (dataset, encoder, *stream, *ratio)
+    names = [dataset, encoder]
+    if "stream" in cell:
+        names.append(Stream(**cell["stream"]).name)
+    if cell["ir"] != NATURAL:
+        names.append(ratio_name(cell["ir"]))
+    return tuple(names)
 
 
 def pool_name(pool: Mapping[str, Any]) -> str:
@@ -105,7 +106,9 @@ def pool_name(pool: Mapping[str, Any]) -> str:
 
 def ratio_name(ratio: float | str) -> str:
     """Name an imbalance ratio."""
-    return "natural class sizes" if ratio == NATURAL else f"IR = {ratio:g}"
+    if ratio == NATURAL:
+        return "natural class sizes"
+    return f"IR = {ratio:g}"
 
 
 def pays_again(cell: Cell) -> bool:

@@ -33,11 +33,14 @@ def metric_tables(
         several = lines(group, metric, _label(group))
         if not several:
             continue
-        leading = (
-            {(one.label, mu) for mu in _budgets(group) for one in _leading(several, mu)}
-            if bold
-            else set()
-        )
+        if bold:
+            leading = {
+                (one.label, mu)
+                for mu in _budgets(group)
+                for one in _leading(several, mu)
+            }
+        else:
+            leading = set()
         seeds = sorted(set(group["seed"]))
         listed = f"{seeds[0]} to {seeds[-1]}"
         if len(seeds) <= 3 or seeds != list(range(seeds[0], seeds[-1] + 1)):
@@ -58,8 +61,11 @@ def metric_tables(
             mean = f"{fmean(values):.3f}" + (
                 f" ± {stdev(values):.3f}" if len(values) > 1 else ""
             )
-            mean = f"**{mean}**" if (one.label, mu) in leading else mean
-            return mean if len(values) == usual else f"{mean} ({len(values)})"
+            if (one.label, mu) in leading:
+                mean = f"**{mean}**"
+            if len(values) == usual:
+                return mean
+            return f"{mean} ({len(values)})"
 
         note = f"{_MEANS} Seeds: {listed}; {usual} of them, or n where (n) stands."
         yield _by_budget(
@@ -85,11 +91,9 @@ def costs(task: tuple[str, ...], rows: DataFrame, title: str) -> Iterator[str]:
     """Give the cost of all tasks, which no seed changes: a table for each imbalance ratio."""
 
     def text(one: Line, mu: float) -> str:
-        return (
-            rounded_up(nine_digits(max(one.values[mu])), 4)
-            if mu in one.values
-            else _NONE
-        )
+        if mu in one.values:
+            return rounded_up(nine_digits(max(one.values[mu])), 4)
+        return _NONE
 
     for group in ratios(rows).values():
         yield _by_budget(task, group, "total_mu", title, "Rounded up.", text)
@@ -125,7 +129,9 @@ def _by_budget(
     first = group.iloc[0]
     sizes = [size for size in first["sizes"] if size > 0]
     reached = max(sizes) / min(sizes)
-    short = f" (reached: {reached:.3g})" if reached < 0.9 * first["ratio"] else ""
+    short = ""
+    if reached < 0.9 * first["ratio"]:
+        short = f" (reached: {reached:.3g})"
     full = f"{title}: {', '.join(task)}, {first['ratio_name']}{short}."
     return table(
         full, note, ("method", "guarantee", "public rows", *budgets.values()), rows
@@ -134,7 +140,9 @@ def _by_budget(
 
 def _label(rows: DataFrame) -> str:
     """Return the column of labels: with the names of public pools where there are several."""
-    return "label_with_pool" if len(set(rows["pool_name"]) - {""}) > 1 else "label"
+    if len(set(rows["pool_name"]) - {""}) > 1:
+        return "label_with_pool"
+    return "label"
 
 
 def _budgets(rows: DataFrame) -> dict[float, str]:

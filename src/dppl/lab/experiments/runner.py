@@ -40,7 +40,8 @@ def run_experiment(
     finished: Callable[[Result], None] = lambda result: None,
 ) -> Summary:
     """Compute the cells without a result, in `jobs` processes; `finished` gets each result when it is on disk."""
-    jobs = max(1, (os.cpu_count() or 1) - 1) if jobs is None else jobs
+    if jobs is None:
+        jobs = max(1, (os.cpu_count() or 1) - 1)
     validate.positive_integer(jobs=jobs)
     with ResultsFile(path) as results:
         # A cell is known by its key, whatever the configuration's name or order.

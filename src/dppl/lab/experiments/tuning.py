@@ -41,12 +41,14 @@ def tune(
     def suggest(trial: Any) -> dict[str, Any]:
         # Optuna chooses among positions, since it keeps plain values only and some here
         # are pairs. Of a finished trial it returns what that took.
-        return {
-            name: trial.suggest_float(name, *axis, log=True)
-            if isinstance(axis, Range)
-            else axis[trial.suggest_categorical(name, list(range(len(axis))))]
-            for name, axis in free.items()
-        }
+        chosen: dict[str, Any] = {}
+        for name, axis in free.items():
+            if isinstance(axis, Range):
+                chosen[name] = trial.suggest_float(name, *axis, log=True)
+            else:
+                places = list(range(len(axis)))
+                chosen[name] = axis[trial.suggest_categorical(name, places)]
+        return chosen
 
     study = optuna.create_study(
         direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed)

@@ -123,7 +123,9 @@ def test_norms_are_exact(n, kernels):
     steps = np.zeros((2, n), np.int32)
     steps[rng.integers(0, 2, n), np.arange(n)] = RESOLUTION - rng.integers(0, 5, n)
     sizes = np.array([n])
-    ((_, squares),) = joint._squares(steps, rows, sizes, sizes, sizes, kernels)
+    ((_, squares),) = joint.squares_of_persons(
+        steps, rows, sizes, sizes, sizes, kernels
+    )
     total = [
         [sum(int(s) * int(q) for s, q in zip(steps[c], rows[:, 0], strict=True))] * 4096
         for c in range(2)

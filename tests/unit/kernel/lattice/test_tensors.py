@@ -20,6 +20,7 @@ from dppl.kernel.lattice import Lattice, TensorRows
 from dppl.kernel.reading import as_labels, as_rows
 from dppl.lab import FeatureCovariance, GlobalAdapt, LeastSquares, Newton
 from dppl.methods import LinearProbe
+from inside import tensors_of
 
 torch = pytest.importorskip("torch")
 
@@ -71,18 +72,14 @@ def test_a_model_of_tensors_is_that_of_arrays(estimator):
     """Every released number, predictions and accuracy. `TensorRows` streams a tensor of this machine, too."""
     X, y = records()
     public = np.random.default_rng(6).normal(size=(40, X.shape[1]))
-    expected = estimator.set_params(public=PublicData(public)).fit(X, y)._tensors()
+    estimator.set_params(public=PublicData(public)).fit(X, y)
+    expected = tensors_of(estimator)
     scores = estimator.decision_function(X)
     accuracy = estimator.score(X, y)
     rows = TensorRows(torch.tensor(X))
-    fitted = (
-        estimator.set_params(public=PublicData(TensorRows(torch.tensor(public))))
-        .fit(rows, y)
-        ._tensors()
-    )
-    assert fitted.keys() == expected.keys()
-    for name, values in expected.items():
-        assert fitted[name].tobytes() == values.tobytes(), name
+    streamed = PublicData(TensorRows(torch.tensor(public)))
+    estimator.set_params(public=streamed).fit(rows, y)
+    assert tensors_of(estimator) == expected
     assert (estimator.decision_function(rows) == scores).all()
     assert estimator.score(rows, y) == accuracy
 

@@ -1331,3 +1331,20 @@ def test_a_notebook_shows_the_account_rounded_to_the_weaker_side(file):
     (left,) = re.findall(r">left</th><td[^>]*>mu ([\d.]+)<", shown)
     assert ledger.spent()["mu"] <= float(spent) < ledger.spent()["mu"] + 1e-5
     assert ledger.left()["mu"] - 1e-5 < float(left) <= ledger.left()["mu"]
+
+
+def test_the_order_of_an_account_is_settled_by_its_first_release(tmp_path):
+    """Searches after a fit are accounted at the order of the budget, whatever they are."""
+    account = Ledger(
+        tmp_path / "ledger.db", "wards", ApproxDP(8.0, 1e-6), accounting="renyi"
+    )
+    dppl.MeanPrototypes(ApproxDP(1.0, 1e-6), ["a", "b"]).fit(
+        np.eye(2), ["a", "b"], ledger=account
+    )
+    costs = [Cost.from_dict(release["cost"]) for release in account.releases()]
+    assert account._order(costs) is None
+    orders = {
+        account._order([*costs, Cost(rho=0.01, mean_runs=runs)])
+        for runs in (2, 10, 100)
+    }
+    assert len(orders) == 1
