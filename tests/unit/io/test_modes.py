@@ -179,7 +179,7 @@ def test_opened_images_are_read_as_their_files_are():
     """A copy of an image has none of its tags."""
 
     def opened(content):
-        (record,) = Items([Image.open(io.BytesIO(content))], "image", "X")
+        (record,) = Items([Image.open(io.BytesIO(content))], load_encoder("pixels"), "X")
         return record.load()
 
     for kind in ("12 bits", "float, white is zero", "32 bits"):
