@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dppl import io
 from dppl.cli._output import echo, printable
 from dppl.cli._paths import check_output
 from dppl.cli._records import Records, Y, reading
@@ -41,11 +40,13 @@ class Columns(Y, Records):
         """Write the proposal."""
         from dppl._utils.files import write_atomically
         from dppl.encoders.proposals import proposed
+        from dppl.io.records.record import LABELS
+        from dppl.io.records.sources import column_types
 
         check_output(self.out, (self.path,), force=self.force, suffixes=(".toml",))
         place = self.database() if "sql" in self.how else self.path
-        names = io.column_types(place, **self.how)
-        labels = self.y or next((one for one in io.LABELS if one in names), None)
+        names = column_types(place, **self.how)
+        labels = self.y or next((one for one in LABELS if one in names), None)
         text = "\n".join([*proposed(names, labels), ""])
         write_atomically(self.out, text.encode(), overwrite=self.force)
         echo(

@@ -458,17 +458,7 @@ def _iso(day: date) -> str:
 
 
 class ColumnsEncoder:
-    """An `Encoder` of rows of a table, whose columns a public schema describes.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        The schema, as `read_schema` returns it.
-    name : str
-        What the fingerprint calls it.
-    load_texts : callable
-        Loads the encoder of a column of texts by its URI.
-    """
+    """An `Encoder` of rows of a table, whose columns a public schema describes."""
 
     modality = "row"
     batch_rows = 1

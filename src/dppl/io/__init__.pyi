@@ -1,9 +1,7 @@
 from .records.labels import read_classes as read_classes
-from .records.record import LABELS as LABELS
 from .records.record import Columns as Columns
 from .records.record import Source as Source
 from .records.sources import KINDS as KINDS
-from .records.sources import column_types as column_types
 from .records.sources import has_columns as has_columns
 from .records.sources import holds_embeddings as holds_embeddings
 from .records.sources import open_source as open_source

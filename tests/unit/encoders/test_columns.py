@@ -15,7 +15,8 @@ from dppl._utils.fingerprint import Fingerprint
 from dppl.encoders import columns, load_encoder
 from dppl.encoders.proposals import proposed
 from dppl.errors import InputError
-from dppl.io import Columns, column_types, open_source
+from dppl.io import Columns, open_source
+from dppl.io.records.sources import column_types
 from dppl.training.embedding import embed_windows
 from dppl.training.items import embed_items
 

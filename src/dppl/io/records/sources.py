@@ -220,10 +220,7 @@ def column_types(
     sheet: str | None = None,
     sql: str | None = None,
 ) -> dict[str, str]:
-    """Return the columns of a source by name, with the types that its form states, "" where it states none.
-
-    No value is read. Parameters and errors are as of `open_source`.
-    """
+    """Return the columns of a source by name, with the types that its form states or "", and read no value."""
     if sql is not None:
         return dict.fromkeys(next(select(sql, str(path))), "")
     source = Path(path)
