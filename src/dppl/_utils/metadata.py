@@ -12,7 +12,7 @@ ENCODER = "encoder"
 COLUMNS = "dppl_columns"
 LATTICE = "dppl_lattice"
 NOT_COVERED = "not_covered"
-_LONGEST_NAME = 4000
+_LONGEST_NAME = 1 << 18  # the fingerprint of an encoder of columns holds its schema
 
 
 def stated(X: Any, entry: str) -> str | None:

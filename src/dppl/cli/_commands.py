@@ -20,6 +20,7 @@ __all__ = ["COMMANDS", "app_with"]
 COMMANDS = {
     "demo": "Train every method on built-in digits, compare them, and release one model.",
     "plan": "Say what accuracy a budget buys, by class size, before any private record is read.",
+    "columns": "Propose a schema of columns, by which rows of an ordinary table are embedded.",
     "split": "Hold records out for an evaluation: each falls into one of two files by a coin.",
     "train": "Embed images or texts, train a private classifier, and save it.",
     "finetune": "Train weights of a public network privately on images, and save them.",

@@ -128,6 +128,9 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
                 "longer texts",
                 f"{cut['n']} than the encoder reads, {reads}{': ' if cut['n'] else ''}{_places(cut)}",
             )
+        for column, oddities in report.get("columns", {}).items():
+            counts = [f"{n} {what}" for what, n in oddities.items() if n]
+            yield column, ", ".join(counts) or "nothing odd"
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]
             yield (

@@ -89,9 +89,21 @@ class Records:
 
     def columns(self) -> io.Columns:
         """Return the columns that are named."""
-        # Not every command asks for labels, or for persons.
-        x, y, person = (getattr(self, name, None) for name in ("x", "y", "groups"))
-        return io.Columns(x or self.how.get("x"), y, self.how.get("id"), person)
+        # Not every command asks for labels, for persons, or for an encoder.
+        names = ("x", "y", "groups", "encoder")
+        x, y, person, encoder = (getattr(self, name, None) for name in names)
+        x = x or self.how.get("x")
+        if encoder is not None:
+            from dppl.encoders.load import names_of_columns
+
+            of_schema = names_of_columns(encoder)
+            if of_schema and x:
+                raise ParameterError(
+                    "is for texts and images; the schema names the columns.",
+                    parameter="x",
+                )
+            x = of_schema or x
+        return io.Columns(x, y, self.how.get("id"), person)
 
     def database(self) -> str:
         """Return DATA, or what the environment variable that it names holds."""
@@ -120,16 +132,18 @@ class Records:
     def holds_embeddings(self) -> bool:
         """Return whether DATA is a table of embeddings, and not raw records."""
         raw = "sql" in self.how or self.how.get("kind", "auto") != "auto"
-        return not raw and io.holds_embeddings(self.path, x=self.columns().x or "x")
+        x = self.columns().x
+        return not raw and io.holds_embeddings(
+            self.path, x=x if isinstance(x, str) else "x"
+        )
 
     def open_any(self, classes: Any) -> tuple[Any, ...]:
         """Return what a report is about: a table, the classes and ids of persons, or a source and the classes."""
         if not self.holds_embeddings():
             return self.open_source(), classes
         named = self.columns()
-        table = io.read_table(
-            self.path, x=named.x or "x", y=named.y or "y", labels=self.labels
-        )
+        x = named.x if isinstance(named.x, str) else "x"
+        table = io.read_table(self.path, x=x, y=named.y or "y", labels=self.labels)
         return table, classes, self.read_ids()
 
     def read_ids(self) -> Any:

@@ -38,7 +38,8 @@ class Check(X, Y, Persons, Classes, Records):
     read: list[str] = reading("labels", "separator")
     encoder: str | None = option(
         "URI",
-        "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded.",
+        "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded. Or columns:SCHEMA, "
+        "to count the cells that are missing, unknown or beyond the bounds.",
         None,
     )
     json: bool = flag("Print JSON.")
@@ -47,14 +48,17 @@ class Check(X, Y, Persons, Classes, Records):
         """Read everything and print the report."""
         about = self.open_any(self.class_list())
         if self.encoder is not None:
-            from dppl.encoders.load import load_windows  # here, because few ask for it
+            # Here, because few ask for it.
+            from dppl.encoders.load import load_windows, schema_of
 
-            if getattr(about[0], "modality", None) != "text":
+            modality = getattr(about[0], "modality", None)
+            if modality not in ("text", "row"):
                 raise ParameterError(
                     f"is for texts, which an encoder may cut; {self.shown()} holds none.",
                     parameter="encoder",
                 )
-            about = (*about[:2], None, load_windows(self.encoder))
+            reads = load_windows if modality == "text" else schema_of
+            about = (*about[:2], None, reads(self.encoder))
         with progress("reading"):
             report = report_on(*about, several=self.several())
         echo(WARNING, err=self.json)

@@ -103,9 +103,8 @@ class OnModel(X, Records):
         else:
             known = {}
         y = given.y or known.get("y") if labelled else None
-        columns = replace(
-            given, x=given.x or known.get("x"), y=y, id=given.id or known.get("id")
-        )
+        x = given.x or known.get("x") or self._of_schema(model)
+        columns = replace(given, x=x, y=y, id=given.id or known.get("id"))
         try:
             return self.open_source(columns, path)
         except EmptySource:
@@ -117,6 +116,17 @@ class OnModel(X, Records):
                 raise
         # New records need not have the ids of those that were fitted.
         return self.open_source(replace(columns, id=None), path)
+
+    def _of_schema(
+        self, model: EmbeddingClassifier | Finetuned
+    ) -> tuple[str, ...] | None:
+        """Return the columns of the schema that a model was trained with, if it was."""
+        from dppl._utils.fingerprint import Fingerprint
+        from dppl.encoders.columns import columns_of
+
+        encoder = getattr(model, "encoder_", None)
+        columns = None if encoder is None else columns_of(Fingerprint.parse(encoder))
+        return None if columns is None else tuple(one.name for one in columns)
 
     def load_predictor(
         self,

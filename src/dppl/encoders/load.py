@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args, overload
 from urllib.parse import parse_qsl, urlencode
 
 from dppl._utils import validate
+from dppl.encoders import columns
 from dppl.encoders.catalogue import PRESETS
 from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
@@ -24,7 +25,7 @@ MODULES = {
 }
 NAMELESS = {"minilm", "pixels"}
 _FORMS = (
-    "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
+    "columns:SCHEMA, timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, "
     f"python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels or {', '.join(PRESETS)}"
 )
 
@@ -45,7 +46,7 @@ def load_encoder(
     Parameters
     ----------
     uri : str
-        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``,
+        ``columns:SCHEMA``, ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``,
         ``python:MODULE:FUNCTION@WEIGHTS?size=N``, ``minilm``, ``pixels`` or the name of
         one of `PRESETS`. NAME is a name on the Hugging Face hub whose files are in its
         cache, or a local path. Options follow as in ``hf:NAME?pooling=cls``; the module
@@ -89,6 +90,10 @@ def load_encoder(
     come from synthetic rows. An embedding is a function of its image or text alone if
     ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
     """
+    if uri.startswith(columns.SCHEME):
+        return columns.load(
+            uri, partial(load_encoder, device=device, precision=precision, trial=trial)
+        )
     adapter = load_adapter(uri, device, precision)
     text_loader = None
     if adapter.for_texts:
@@ -198,6 +203,18 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Enc
             f"must be {forms}; got {uri!r}.", parameter=parameter, suggestion=meant
         )
     return EncoderUri(scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
+
+
+def names_of_columns(uri: str) -> tuple[str, ...] | None:
+    """Return the columns that the schema of an encoder names, and None for another encoder."""
+    if not uri.startswith(columns.SCHEME):
+        return None
+    return tuple(one.name for one in schema_of(uri))
+
+
+def schema_of(uri: str) -> tuple[columns.Column, ...]:
+    """Return the schema that the URI of an encoder names."""
+    return columns.read_schema(columns.place_of(uri))
 
 
 def is_code(uri: str) -> bool:

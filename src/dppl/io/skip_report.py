@@ -3,11 +3,13 @@
 import hashlib
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dppl._utils.types import Array, Flags
+from dppl.encoders.columns import ODDITIES, Column
 from dppl.encoders.windows import TextWindows
 from dppl.io import EmbeddingTable, Source
 from dppl.io.records.decoding import decode, quiet
@@ -57,16 +59,16 @@ def report_on_table(
 def report_on_source(
     source: Source,
     classes: Array | None,
-    windows: TextWindows | None = None,
+    reads: TextWindows | Sequence[Column] | None = None,
     *,
     several: MultiLabel | None = None,
 ) -> dict[str, Any]:
     """Read and decode the records of a source, labels and ids of persons included; return what to say of them.
 
-    With the windows in which an encoder reads texts, the report also says which texts
-    are longer than it reads.
+    `reads` are the windows in which an encoder reads texts, for the report to say which
+    texts are longer; or the columns of a schema, to count the odd cells of each.
     """
-    report, labels, ids = _records_report(source, windows)
+    report, labels, ids = _records_report(source, reads)
     if source.person_type is not None:
         named = _those(labels) if classes is None else classes
         report["persons"] = _persons_report(
@@ -212,7 +214,7 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
 
 
 def _records_report(
-    source: Source, windows: TextWindows | None
+    source: Source, reads: TextWindows | Sequence[Column] | None
 ) -> tuple[dict[str, Any], Array | None, Array]:
     """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
     reasons: dict[Term[SkipReason], list[str]] = {}
@@ -220,6 +222,7 @@ def _records_report(
     ids: set[str | None] = set()
     contents: list[bytes] = []
     cut: list[str] = []
+    odd: Counter[tuple[str, str | None]] = Counter()
     labels: list[Any] = []
     persons: list[Any] = []
     with quiet():
@@ -230,8 +233,11 @@ def _records_report(
                 reasons.setdefault(skipped.reason, []).append(record.reference)
                 continue
             contents.append(content)
-            if windows is not None and windows.cuts(text):
-                cut.append(record.reference)
+            if isinstance(reads, TextWindows):
+                if reads.cuts(text):
+                    cut.append(record.reference)
+            elif reads is not None:
+                odd.update((one.name, one.oddity(text[one.name])) for one in reads)
             if record.id in ids:
                 repeated_ids.append(record.reference)
             ids.add(record.id)
@@ -247,11 +253,15 @@ def _records_report(
         "repeated_ids": _first_of(repeated_ids),
         "duplicates": len(contents) - len(set(contents)),
     }
-    if windows is not None:
+    if isinstance(reads, TextWindows):
         report["cut"] = {
-            "max_windows": windows.max_windows,
-            "max_tokens": windows.limit,
+            "max_windows": reads.max_windows,
+            "max_tokens": reads.limit,
             **_first_of(cut),
+        }
+    elif reads is not None:
+        report["columns"] = {
+            one.name: {what: odd[one.name, what] for what in ODDITIES} for one in reads
         }
     if source.label_type is None:
         return report, None, _as_objects(persons)

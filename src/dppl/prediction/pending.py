@@ -113,7 +113,7 @@ def pending(model: Any, X: Any) -> PendingPredictions:
         # Of raw items the kind is looked at here; they are embedded when guesses are
         # asked for.
         encoder = model._loaded()
-        check_items(encoder.modality, X, "X")
+        check_items(encoder, X, "X")
         return _of_embeddings(
             model.model_,
             len(X),

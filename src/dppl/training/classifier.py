@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from dppl._utils import validate
 from dppl._utils.fingerprint import Fingerprint
 from dppl._utils.types import Array
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.columns import SCHEME, rebuild
 from dppl.encoders.load import Device, EncoderPrecision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.io import EmbeddingTable
@@ -65,7 +66,7 @@ def _asks(name: str) -> Any:
 
 @parameters
 class PrivateClassifier(ReleasedClassifier):
-    r"""Train a private classifier on raw images or texts.
+    r"""Train a private classifier on raw images or texts, or on rows of a table.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on
     the embeddings. `predict` and its like take items, too. An item that cannot be used
@@ -77,7 +78,9 @@ class PrivateClassifier(ReleasedClassifier):
     Parameters
     ----------
     encoder : str or Encoder
-        URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder.
+        URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder. With
+        ``"columns:schema.toml"`` an item is a row: a frame of pandas, polars or Arrow
+        that has the columns of the schema, or a list of mappings.
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
     descriptions : {"auto", "names"}, mapping, Path or None, default="auto"
@@ -201,7 +204,7 @@ class PrivateClassifier(ReleasedClassifier):
         encoder = self._loaded()
         if automatic:
             examples = names_by_default(model, encoder)
-        check_items(encoder.modality, X, "X")
+        check_items(encoder, X, "X")
         shape = np.empty((len(X), 0))
         if model.several is None:
             labels = as_labels(y, shape)
@@ -216,7 +219,7 @@ class PrivateClassifier(ReleasedClassifier):
         ):
             refuse_private_as_public(X, texts, "descriptions")
         if not model.budget.is_zero:
-            items = Items(X, encoder.modality, "X")
+            items = Items(X, encoder, "X")
             classes = np.asarray(model.classes)
             pipeline.check_records(
                 items,
@@ -266,9 +269,7 @@ class PrivateClassifier(ReleasedClassifier):
         X : sequence of n items
         """
         encoder = self._loaded()
-        windows = embed_windows(
-            Items(X, encoder.modality, "X"), encoder, rows=pipeline.ROWS
-        )
+        windows = embed_windows(Items(X, encoder, "X"), encoder, rows=pipeline.ROWS)
         return [
             (int(item.id or 0), item.reason)
             for window in windows
@@ -407,13 +408,16 @@ def encoder_of_model(
     if encoder is None:
         refuse_code(named.uri)
     loaded = named.uri if encoder is None else encoder
-    if isinstance(loaded, str):
-        loaded = load_encoder(
-            loaded,
-            device=device,
-            precision=cast(EncoderPrecision, named.dtype),
-            trial=trial,
-        )
+    load = partial(
+        load_encoder,
+        device=device,
+        precision=cast(EncoderPrecision, named.dtype),
+        trial=trial,
+    )
+    if encoder is None and named.uri.startswith(SCHEME):
+        loaded = rebuild(named, load)  # the model file holds the schema
+    elif isinstance(loaded, str):
+        loaded = load(loaded)
     if not loaded.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "

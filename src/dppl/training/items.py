@@ -1,6 +1,6 @@
 """Raw images and texts that are in memory, as a source of records; and their embeddings, one row an item."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -10,11 +10,13 @@ import numpy as np
 
 from dppl._utils.optional import optional
 from dppl.encoders import Encoder
+from dppl.encoders.columns import ColumnsEncoder
 from dppl.errors import InputError
 from dppl.io import EmbeddingTable, Source
 from dppl.io.records.decoding import upright_rgb
 from dppl.io.records.images import read_image
-from dppl.io.records.record import BadRecord, Record
+from dppl.io.records.labels import listed
+from dppl.io.records.record import BadRecord, Record, as_row
 from dppl.io.tables.writing import Rows
 from dppl.reasons import SkipReason
 from dppl.training.embedding import embed_windows, table_metadata
@@ -24,6 +26,7 @@ _OPENING = (
 )  # of images that the caller opened: two threads must not read on in one file
 _KINDS = {
     "text": "str",
+    "row": "a frame, or mappings from column to cell",
     "image": "Pillow images, paths, bytes of files, or uint8 of shape (height, width[, 3])",
 }
 
@@ -33,10 +36,12 @@ class Items(Source):
 
     label_type = None
 
-    def __init__(self, items: Any, modality: str, name: str) -> None:
-        check_items(modality, items, name)
+    def __init__(self, items: Any, encoder: Encoder, name: str) -> None:
+        check_items(encoder, items, name)
+        self.modality = encoder.modality
         self.items = items
-        self.modality = modality
+        if isinstance(encoder, ColumnsEncoder):
+            self.items = _rows_of(items, encoder.names)
         self.parameters = {"kind": "items"}
 
     def __iter__(self) -> Iterator[Record]:
@@ -54,7 +59,7 @@ def embed_items(
     encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32"
 ) -> EmbeddingTable:
     """Return the embeddings of images or texts, in a table that names its encoder; NaN where an item cannot be used."""
-    source = Items(items, encoder.modality, name)
+    source = Items(items, encoder, name)
     table = np.full((len(source.items), encoder.dimension), np.nan, rows)
     for window in embed_windows(source, encoder, rows=rows):
         if window.rows:
@@ -64,10 +69,39 @@ def embed_items(
     return EmbeddingTable.of(table, metadata=table_metadata(encoder))
 
 
-def check_items(modality: str, items: Any, name: str) -> None:
+def _columns_of(items: Any) -> list[str] | None:
+    """Return the names of the columns of a frame of pandas, polars or Arrow."""
+    # Of an Arrow table `columns` are the columns themselves.
+    names = getattr(items, "column_names", getattr(items, "columns", None))
+    return None if names is None else list(names)
+
+
+def _rows_of(items: Any, names: Sequence[str]) -> Sequence[Any]:
+    """Return the rows of a frame as dictionaries, with the columns of a schema; a list of these is as it is."""
+    if _columns_of(items) is None:
+        return items  # type: ignore[no-any-return]
+    if hasattr(items, "iloc"):
+        cells = items[list(names)].astype(object)
+        rows = cells.where(cells.notna(), None).to_dict("records")
+    else:
+        taken = items.select(list(names))
+        rows = taken.to_pylist() if hasattr(taken, "to_pylist") else taken.to_dicts()
+    return rows  # type: ignore[no-any-return]
+
+
+def check_items(encoder: Encoder, items: Any, name: str) -> None:
     """Refuse what holds no items at all; a single odd one is private, and only counts as one that cannot be used."""
+    modality = encoder.modality
     shape = tuple(getattr(items, "shape", ()))
     dtype = getattr(items, "dtype", np.dtype(object))
+    columns = _columns_of(items)
+    if isinstance(encoder, ColumnsEncoder) and columns is not None:
+        for column in encoder.names:
+            if columns.count(column) != 1:
+                raise InputError(
+                    f"{name} must have one column {column!r}, as the schema says; it has {listed(columns)}."
+                )
+        return
     kind = getattr(dtype, "kind", "O")  # columns of data frames have their own types
     if modality == "image" and len(shape) > 2:
         # Floats may be on any scale, and channels first would be other images.
@@ -92,11 +126,16 @@ def _may_be_one(item: Any, modality: str) -> bool:
     is_image = modality == "image" and (
         isinstance(item, Path) or hasattr(item, "shape") or hasattr(item, "convert")
     )
-    return isinstance(item, str | bytes) or is_image
+    is_row = modality == "row" and isinstance(item, Mapping)
+    return is_row or (modality != "row" and (isinstance(item, str | bytes) or is_image))
 
 
 def _load(item: Any, modality: str) -> Any:
-    """Return a text, the bytes of an image, or an opened image upright and in RGB."""
+    """Return a text, the cells of a row, the bytes of an image, or an opened image upright and in RGB."""
+    if modality == "row":
+        if not isinstance(item, Mapping):
+            raise BadRecord(SkipReason.NO_TEXT)
+        return as_row(item)
     if modality == "text":
         if not isinstance(item, str | bytes):
             raise BadRecord(SkipReason.NO_TEXT)

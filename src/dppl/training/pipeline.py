@@ -117,7 +117,8 @@ def train(
         typed = {}
     else:
         typed = {"x": columns.x, "y": columns.y, "id": columns.id}
-    typed = {name: value for name, value in typed.items() if value is not None}
+    # Those of a schema are the encoder's.
+    typed = {name: value for name, value in typed.items() if isinstance(value, str)}
     own_metadata = {COLUMNS: json.dumps(typed)} if typed else {}
 
     with work_in(folder):

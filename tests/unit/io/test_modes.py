@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dppl.encoders import load_encoder
 from dppl.io.records.decoding import decode, upright_rgb
 from dppl.io.records.record import BadRecord
 from dppl.training.items import Items
@@ -179,7 +180,9 @@ def test_opened_images_are_read_as_their_files_are():
     """A copy of an image has none of its tags."""
 
     def opened(content):
-        (record,) = Items([Image.open(io.BytesIO(content))], "image", "X")
+        (record,) = Items(
+            [Image.open(io.BytesIO(content))], load_encoder("pixels"), "X"
+        )
         return record.load()
 
     for kind in ("12 bits", "float, white is zero", "32 bits"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,8 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
         if hasattr(payload, "convert"):
             return payload
         return _image(payload if isinstance(payload, bytes) else b"", most_pixels)
-    return _text(payload)
+    text = _text(payload)
+    return json.loads(text) if modality == "row" else text
 
 
 def described(modality: str) -> str:

@@ -20,7 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,11 +37,13 @@ from dppl.io.records.record import (
     Record,
     Source,
     TextRows,
+    as_row,
     bad_record,
     exact,
     make_record,
     person_of,
     resolve_columns,
+    taken,
 )
 from dppl.kernel.privacy.terms import Term
 from dppl.reasons import SkipReason
@@ -147,9 +149,8 @@ class CsvTexts(TextRows):
                 )
                 yield bad_record(f"row {number}", reason)
             else:
-                yield self._record(
-                    number, {role: row[place] for role, place in places.items()}
-                )
+                fields = {role: taken(row, place) for role, place in places.items()}
+                yield self._record(number, fields)
 
 
 def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
@@ -293,20 +294,24 @@ class _CsvLines:
 class JsonTexts(Source):
     """Texts in a file with one JSON object a line; no line decides the names of columns, which would rename all."""
 
-    modality = "text"
     label_type = pa.string()
 
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path = path
         self._form = form
+        self.modality = "row" if isinstance(columns.x, tuple) else "text"
         # Fixed, where the owner names no others.
         self.columns = replace(columns, x=columns.x or "text", y=columns.y or "label")
         self.person_type = None if columns.person is None else pa.string()
-        self.parameters = {"kind": "jsonl", **asdict(self.columns), **form.parameters}
+        self.parameters = {
+            "kind": "jsonl",
+            **self.columns.as_dict(),
+            **form.parameters,
+        }
         form.check(path)
 
     def __iter__(self) -> Iterator[Record]:
-        x = str(self.columns.x)
+        x = self.columns.x
         y = str(self.columns.y)
         key = self.columns.id
         for number, line in enumerate(_lines(self._path, self._form), 1):
@@ -329,8 +334,13 @@ class JsonTexts(Source):
             if type(label) is int:
                 label = str(label)
             identity = number if key is None else exact(entry.get(key))
+            content = (
+                as_row({name: entry.get(name) for name in x})
+                if isinstance(x, tuple)
+                else entry.get(str(x))
+            )
             yield make_record(
-                f"line {number}", identity, label, *_text_in(entry.get(x)), person
+                f"line {number}", identity, label, *_text_in(content), person
             )
 
 

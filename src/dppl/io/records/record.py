@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -32,7 +36,7 @@ _FIRST_INEXACT = 2**53  # its float is also the next integer's
 TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
 PATHS = ("file", "file_name", "filename", "path", "image")
-_LABELS = ("label", "labels", "y")
+LABELS = ("label", "labels", "y")
 
 
 class BadRecord(Exception):
@@ -132,6 +136,38 @@ def person_of(value: Any) -> str | None:
     raise BadRecord(SkipReason.PERSON_NO_TEXT)
 
 
+def as_text(cell: Any) -> str:
+    """Return the text that a cell shows."""
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, bool):
+        return "TRUE" if cell else "FALSE"
+    if isinstance(cell, float | Decimal):
+        if math.isfinite(cell) and cell == int(cell):
+            return str(int(cell))
+        return str(cell)
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ")
+    if isinstance(cell, bytes | bytearray | memoryview):
+        # What is no UTF-8 stays known as such, and the record is skipped.
+        return bytes(cell).decode("utf-8", "surrogateescape")
+    return str(cell)
+
+
+def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
+    """Return the cell at a place of a row, or the cells at several by name."""
+    if isinstance(place, int):
+        return row[place]
+    return {name: row[one] for name, one in place.items()}
+
+
+def as_row(cells: Mapping[str, Any]) -> str:
+    """Return what a record of several columns holds: a JSON object of texts."""
+    return json.dumps(
+        {name: as_text(cell) for name, cell in cells.items()}, ensure_ascii=False
+    )
+
+
 def _text(value: Any, no_text: SkipReason, not_utf8: SkipReason) -> str:
     if not isinstance(value, str | bytes):
         raise BadRecord(no_text)
@@ -146,11 +182,12 @@ def _text(value: Any, no_text: SkipReason, not_utf8: SkipReason) -> str:
 class Columns:
     """Names of the columns with the text or image, the label, the id, and the id of the person whose record it is.
 
-    None takes a usual name, or no ids. No fit uses ids of records, so that they may
+    None takes a usual name, or no ids. Several columns in the place of a text are those
+    of a schema (`dppl.encoders.columns`). No fit uses ids of records, so that they may
     repeat.
     """
 
-    x: str | None = None
+    x: str | tuple[str, ...] | None = None
     y: str | None = None
     id: str | None = None
     person: str | None = None
@@ -162,6 +199,18 @@ class Columns:
                 f"must name ids of persons; {self.person!r} holds the labels; name another.",
                 parameter="person",
             )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the names by what they are for, JSON-ready."""
+        names = asdict(self)
+        return names | {"x": list(self.x)} if isinstance(self.x, tuple) else names
+
+    def roles(self) -> Iterator[tuple[str, str]]:
+        """Yield each column that is named with what it is for."""
+        for role, name in asdict(self).items():
+            for one in name if isinstance(name, tuple) else (name,):
+                if one is not None:
+                    yield role, one
 
 
 def resolve_columns(
@@ -175,8 +224,9 @@ def resolve_columns(
     """Return columns that are among `names`, usual ones for None; with `secret`, messages do not list names."""
     # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
+    taken = x if isinstance(x, tuple) else (x,)
     y = columns.y or next(
-        (name for name in _LABELS if name in names and name != x), None
+        (name for name in LABELS if name in names and name not in taken), None
     )
     if secret:
         has = "see its first line"
@@ -188,8 +238,13 @@ def resolve_columns(
             parameter="x",
         )
     resolved = replace(columns, x=x, y=y)
-    for parameter, name in asdict(resolved).items():
-        if name is not None and names.count(name) != 1:
+    if y in taken:
+        raise InputError(
+            f"must hold labels and nothing that predicts them; {y!r} is a column of the schema; name another.",
+            parameter="y",
+        )
+    for parameter, name in resolved.roles():
+        if names.count(name) != 1:
             raise InputError(
                 f"must be one column of {where}; got {name!r}; {has}.",
                 parameter=parameter,
@@ -243,27 +298,27 @@ class NoRecords(Source):
 
 
 class TextRows(Source):
-    """Texts in rows of a file or query whose columns have names; labels and ids are texts, too."""
-
-    modality = "text"
+    """Texts, or several cells, in rows of a file or query whose columns have names; labels and ids are texts, too."""
 
     def __init__(self, columns: Columns, **parameters: str) -> None:
         self.columns = columns
+        self.modality = "row" if isinstance(columns.x, tuple) else "text"
         self.label_type = None if columns.y is None else pa.string()
         self.person_type = None if columns.person is None else pa.string()
-        self.parameters = {**parameters, **asdict(columns)}
+        self.parameters = {**parameters, **columns.as_dict()}
 
-    def _places(self, names: list[str]) -> dict[str, int]:
+    def _places(self, names: list[str]) -> dict[str, Any]:
         """Return where each column is, by what it is for: x, y, id and person."""
-        return {
-            role: names.index(name)
-            for role, name in asdict(self.columns).items()
-            if name is not None
+        places: dict[str, Any] = {
+            role: names.index(name) for role, name in self.columns.roles()
         }
+        if isinstance(self.columns.x, tuple):
+            places["x"] = {name: names.index(name) for name in self.columns.x}
+        return places
 
     def _record(self, number: int, fields: dict[str, Any]) -> Record:
         """Return the record in a row, by what its fields are for."""
-        text = fields["x"]
+        text = fields["x"] if self.modality == "text" else as_row(fields["x"])
         identity = fields.get("id", number)
         try:
             person = person_of(fields.get("person"))

@@ -7,12 +7,9 @@ as #N/A, and a formula that no program has computed yet.
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from decimal import Decimal
 from hashlib import sha256
 from importlib import import_module
@@ -30,8 +27,10 @@ from dppl.io.records.record import (
     Columns,
     Record,
     TextRows,
+    as_text,
     bad_record,
     resolve_columns,
+    taken,
 )
 from dppl.io.records.urls import is_url
 from dppl.kernel.privacy.terms import Term
@@ -56,24 +55,6 @@ _ORDERED = re.compile(
 )
 
 
-def as_text(cell: Any) -> str:
-    """Return the text that a cell shows."""
-    if cell is None or cell != cell:
-        return ""
-    if isinstance(cell, bool):
-        return "TRUE" if cell else "FALSE"
-    if isinstance(cell, float | Decimal):
-        if math.isfinite(cell) and cell == int(cell):
-            return str(int(cell))
-        return str(cell)
-    if isinstance(cell, datetime.datetime):
-        return cell.isoformat(" ")
-    if isinstance(cell, bytes | bytearray | memoryview):
-        # What is no UTF-8 stays known as such, and the record is skipped.
-        return bytes(cell).decode("utf-8", "surrogateescape")
-    return str(cell)
-
-
 def as_id(cell: Any) -> str | float:
     """Return the text that a cell with the id of a person shows; what is no id stays what it is, for `person_of`."""
     if isinstance(cell, Decimal) and cell != cell.to_integral_value():
@@ -83,12 +64,18 @@ def as_id(cell: Any) -> str | float:
     return as_text(cell)
 
 
-def _fields(row: list[Any], places: dict[str, int]) -> dict[str, Any]:
+def _as_texts(cells: Any) -> Any:
+    if isinstance(cells, dict):
+        return {name: as_text(cell) for name, cell in cells.items()}
+    return as_text(cells)
+
+
+def _fields(row: list[Any], places: dict[str, Any]) -> dict[str, Any]:
     """Return the cells of a row by what they are for."""
     fields: dict[str, Any] = {}
     for role, place in places.items():
-        read = as_id if role == "person" else as_text
-        fields[role] = read(row[place])
+        read = as_id if role == "person" else _as_texts
+        fields[role] = read(taken(row, place))
     return fields
 
 
@@ -243,7 +230,7 @@ class _Column(NamedTuple):
 
 def _check_types(columns: Columns, header: list[_Column]) -> None:
     """Refuse columns of types that no text, label or id has; the types are the query's, and no record's."""
-    for role, name in asdict(columns).items():
+    for role, name in columns.roles():
         kind = next((one.kind for one in header if one.name == name), None)
         is_id = role in ("id", "person")
         if kind and (_NO_IDS if is_id else _NO_TEXTS).search(kind):

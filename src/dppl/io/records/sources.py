@@ -11,11 +11,31 @@ from dppl._utils.metadata import LATTICE
 from dppl.errors import Argument, InputError, ParameterError
 from dppl.io.records.images import SUFFIXES, ImageFolder, ListedImages
 from dppl.io.records.labels import X_NAMES
-from dppl.io.records.lines import CsvTexts, Form, JsonTexts, TextLines, suffix_of
+from dppl.io.records.lines import (
+    CsvTexts,
+    Form,
+    JsonTexts,
+    TextLines,
+    read_header,
+    suffix_of,
+)
 from dppl.io.records.record import Columns, EmptySource, Source
-from dppl.io.records.sheets import WORKBOOKS, QueryTexts, SheetTexts
+from dppl.io.records.sheets import (
+    WORKBOOKS,
+    QueryTexts,
+    SheetTexts,
+    read_sheet,
+    select,
+)
 from dppl.io.records.urls import is_url, shown_as
-from dppl.io.tables.parquet import ParquetRecords, is_list, is_partitioned, open_parquet
+from dppl.io.tables.parquet import (
+    ParquetRecords,
+    is_list,
+    is_partitioned,
+    keyed_files,
+    open_parquet,
+    schemas_of,
+)
 from dppl.io.tables.places import open_place
 
 KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "excel")
@@ -193,6 +213,34 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
     """
     validate.one_of(KINDS, kind=kind)
     return (recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
+
+
+def column_types(
+    path: str | Path,
+    *,
+    kind: str = "auto",
+    encoding: str | None = None,
+    sheet: str | None = None,
+    sql: str | None = None,
+) -> dict[str, str]:
+    """Return the columns of a source by name, with the types that its form states or "", and read no value."""
+    if sql is not None:
+        return dict.fromkeys(next(select(sql, str(path))), "")
+    source = Path(path)
+    validate.one_of(KINDS, kind=kind)
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file or folder {shown_as(source)}.")
+    match recognised(source) if kind == "auto" else kind:
+        case "csv":
+            return dict.fromkeys(read_header(source, Form(encoding))[1], "")
+        case "excel":
+            return dict.fromkeys(next(read_sheet(source, sheet)), "")
+        case "parquet":
+            schema, *_ = schemas_of(keyed_files(source), source)
+            return {one.name: str(one.type) for one in schema}
+    raise InputError(
+        f"{source} must have a header or a schema that names its columns; write .csv or .parquet."
+    )
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:

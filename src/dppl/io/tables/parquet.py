@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -20,8 +19,10 @@ from dppl.io.records.record import (
     CONTENTS,
     BadRecord,
     Columns,
+    Payload,
     Record,
     Source,
+    as_row,
     file_version,
     make_record,
     resolve_columns,
@@ -43,7 +44,7 @@ _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _READ_BUFFER = 1 << 20
 _FETCHED = 1 << 24
 _NO_VALUE = b"__HIVE_DEFAULT_PARTITION__"
-_BATCH_ROWS = {"image": 16, "text": 1024}  # records at a time
+_BATCH_ROWS = {"image": 16, "text": 1024, "row": 4096}  # records at a time
 
 
 def is_text(kind: Any) -> bool:
@@ -345,15 +346,18 @@ class ParquetRecords(Source):
         schema, *_ = schemas_of(self._files, path)
         self.columns = resolve_columns(columns, schema.names, path, CONTENTS)
         # The schema decides what the records are, and no record.
-        x = check_column(
-            schema,
-            path,
-            str(self.columns.x),
-            "texts, or bytes of images",
-            _is_content,
-            "x",
-        )
-        self.modality = "text" if is_text(x) else "image"
+        if isinstance(self.columns.x, tuple):
+            self.modality = "row"
+        else:
+            x = check_column(
+                schema,
+                path,
+                str(self.columns.x),
+                "texts, or bytes of images",
+                _is_content,
+                "x",
+            )
+            self.modality = "text" if is_text(x) else "image"
         self.label_type = self.person_type = None
         if self.columns.y is not None:
             y = check_column(
@@ -367,14 +371,10 @@ class ParquetRecords(Source):
             self.person_type = id_type(person)
         if self.columns.id is not None:
             check_column(schema, path, self.columns.id, RECORD_IDS, names_records, "id")
-        self.parameters = {"kind": "parquet", **asdict(self.columns)}
+        self.parameters = {"kind": "parquet", **self.columns.as_dict()}
 
     def __iter__(self) -> Iterator[Record]:
-        names = [
-            name
-            for name in dict.fromkeys(asdict(self.columns).values())
-            if name is not None
-        ]
+        names = list(dict.fromkeys(name for _, name in self.columns.roles()))
         first = 1
         for file, keys in self._files:
             # Of the file: to hash contents would mean to read them twice.
@@ -391,14 +391,18 @@ class ParquetRecords(Source):
                     None if name is None else decode_ids(batch.column(name))
                     for name in (self.columns.id, self.columns.person)
                 )
-                payloads = batch.column(self.columns.x)
+                if isinstance(self.columns.x, tuple):
+                    rows = _rows(batch, self.columns.x)
+                    payload: Callable[[int], Payload] = partial(_as_row, rows)
+                else:
+                    payload = partial(_payload, batch.column(self.columns.x))
                 for place in range(len(batch)):
                     label, person = (
                         values[place] if values else None
                         for values in (labels, persons)
                     )
                     identity = ids[place] if ids else first + place
-                    load = partial(_payload, payloads, place)
+                    load = partial(payload, place)
                     yield make_record(
                         f"row {first + place}", identity, label, load, version, person
                     )
@@ -418,6 +422,16 @@ def _values(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
         return None
     values: list[Any] = plain(batch.column(name)).to_pylist()
     return values
+
+
+def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the cells of a batch, a dictionary a row."""
+    columns = [plain(batch.column(name)).to_pylist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _as_row(rows: list[dict[str, Any]], place: int) -> str:
+    return as_row(rows[place])
 
 
 def _is_content(kind: Any) -> bool:

@@ -1,0 +1,632 @@
+"""Rows of a table as vectors: a public schema lays them out, and no value of the data has a say in it.
+
+Each column is a block of coordinates of unit norm, and what a cell fills in depends on
+that cell alone:
+
+* a number between public bounds: linear B-splines ("hats") at 2, 3, 5 and 9 even knots,
+  from coarse to fine, so that a record speaks for its neighbourhood at every scale; up
+  to nine whole numbers get a coordinate each at the finest; ``log`` places a number by
+  asinh, linear below a thousandth of the larger bound;
+* a category, or yes and no: a coordinate for each listed value; an ordered one is a
+  number, its rank;
+* a date: the hats of its place between two dates, two harmonics of the year, and the
+  weekday, a third of the squared norm each;
+* a code with too many values to list: it and its words, hashed into 64 coordinates;
+* a text: its embedding by an encoder of texts.
+
+A value that is missing, and one that the schema does not foresee, have a coordinate of
+their own in each block. Numbers beyond the bounds are cut to them. All blocks weigh
+alike, except that texts have half of the squared norm. A row has unit norm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from dppl._utils.fingerprint import Fingerprint
+from dppl._utils.outside import parse_json
+from dppl._utils.types import Float32
+from dppl.encoders.fixed import Encoder, check_batch
+from dppl.errors import InputError, ParameterError
+
+# Coordinates of a block that are not zero, by place.
+Slots: TypeAlias = list[tuple[int, float]]
+
+LIBRARY = "dppl.columns 1"  # the version of the map: another map is another encoder
+SCHEME = "columns:"
+_KNOTS = (2, 3, 5, 9)
+_HASHED = 64
+_MOST_COLUMNS = 4096
+_MOST_WIDTH = 1 << 16
+_WINDOW = 4096
+_MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
+_YES = frozenset({"yes", "y", "true", "t", "1"})
+_NO = frozenset({"no", "n", "false", "f", "0"})
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+ODDITIES = ("missing", "unknown", "beyond the bounds")
+_FORMS = (
+    "two numbers, two dates, a list of texts, yes/no, code, text, or a table with range, order, values or text, "
+    "and perhaps scale and missing"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(ABC):
+    """A column of a schema: how one cell fills its block."""
+
+    kind: ClassVar[str]
+    name: str
+    missing: tuple[str, ...] = ()  # what stands for a missing value, besides none
+
+    @property
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """What each coordinate of the block stands for, without those of unknown and missing values."""
+
+    @abstractmethod
+    def slots(self, text: str) -> Slots | None:
+        """Return the coordinates of a cell, of unit norm; None if the schema does not foresee its value."""
+
+    @cached_property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return len(self.labels) + 2
+
+    def fill(self, cell: str) -> Slots:
+        """Return the coordinates of any cell."""
+        text = cell.strip()
+        if self._is_missing(text):
+            return [(self.width - 1, 1.0)]
+        found = self.slots(text)
+        return [(self.width - 2, 1.0)] if found is None else found
+
+    def oddity(self, cell: str) -> str | None:
+        """Return what is odd about a cell, for its owner: that it is missing, unknown, or beyond the bounds."""
+        text = cell.strip()
+        if self._is_missing(text):
+            return "missing"
+        if self.slots(text) is None:
+            return "unknown"
+        return "beyond the bounds" if self._is_beyond(text) else None
+
+    def _is_beyond(self, text: str) -> bool:
+        return False
+
+    def _is_missing(self, text: str) -> bool:
+        if text.lower() in _MISSING:
+            return True
+        return bool(self.missing) and _whole(text) in self.missing
+
+    def spec(self) -> dict[str, Any]:
+        """Return what rebuilds the column, JSON-ready."""
+        return {"kind": self.kind} | asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Column):
+    """Numbers between public bounds."""
+
+    kind = "number"
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and self.low < self.high < math.inf):
+            raise _error(self.name, "two bounds, the first below the second")
+
+    @cached_property
+    def values(self) -> int | None:
+        """How many whole numbers lie between whole bounds, where they are few."""
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        n = int(self.high - self.low) + 1
+        return n if whole and not self.log and n <= _KNOTS[-1] else None
+
+    @property
+    def labels(self) -> list[str]:
+        """Knots of each resolution."""
+        return _curve_labels(self.values)
+
+    def slots(self, text: str) -> Slots | None:
+        """Return the hats at the place of a number."""
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+        if math.isnan(value):
+            return None
+        return curve(self.place(value), self.values)
+
+    def _is_beyond(self, text: str) -> bool:
+        return not self.low <= float(text) <= self.high
+
+    def place(self, value: float) -> float:
+        """Return where a number lies between the bounds, from 0 to 1."""
+        low, high = self._ends
+        within = min(max(value, self.low), self.high)
+        return (self._scaled(within) - low) / (high - low)
+
+    def _scaled(self, value: float) -> float:
+        return math.asinh(value / self._unit) if self.log else float(value)
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        return self._scaled(self.low), self._scaled(self.high)
+
+    @cached_property
+    def _unit(self) -> float:
+        """Where the scale turns from linear to logarithmic: counts do so at 1."""
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        return max(abs(self.low) / 1000, abs(self.high) / 1000, 1.0 if whole else 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category(Column):
+    """Values of a public list; with an order, near ones are alike."""
+
+    kind = "category"
+    values: tuple[str, ...]
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.values) < 2 or len(set(self.values)) < len(self.values):
+            raise _error(self.name, "a list of two or more different values")
+
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        return {value: rank for rank, value in enumerate(self.values)}
+
+    @property
+    def labels(self) -> list[str]:
+        """The values, or the knots of each resolution of their ranks."""
+        return _curve_labels(len(self.values)) if self.ordered else list(self.values)
+
+    def slots(self, text: str) -> Slots | None:
+        """Return the coordinate of a listed value."""
+        rank = self._ranks.get(text)
+        if rank is None:
+            rank = self._ranks.get(_whole(text))
+        if rank is None:
+            return None
+        last = len(self.values) - 1
+        return curve(rank / last, last + 1) if self.ordered else [(rank, 1.0)]
+
+    def _is_missing(self, text: str) -> bool:
+        # A listed value may be called "none".
+        return text not in self._ranks and super()._is_missing(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNo(Column):
+    """Truth values: yes, true, 1 and their opposites, in any case."""
+
+    kind = "yes/no"
+
+    @property
+    def labels(self) -> list[str]:
+        """No and yes."""
+        return ["no", "yes"]
+
+    def slots(self, text: str) -> Slots | None:
+        """Return the coordinate of a truth value."""
+        said = _whole(text).lower()
+        return [(int(said in _YES), 1.0)] if said in _YES | _NO else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Day(Column):
+    """Dates between two public ones, as ISO 8601 or as DD.MM.YYYY; a time of the day is not used."""
+
+    kind = "date"
+    low: str
+    high: str
+
+    def __post_init__(self) -> None:
+        if not self._bounds[0] < self._bounds[1]:
+            raise _error(self.name, "two dates, the first before the second")
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        low, high = (
+            date.fromisoformat(one).toordinal() for one in (self.low, self.high)
+        )
+        return low, high
+
+    @property
+    def labels(self) -> list[str]:
+        """Knots of the trend, harmonics of the year, and weekdays."""
+        season = ["sin", "cos", "sin 2", "cos 2"]
+        return [*_curve_labels(None), *season, *_WEEKDAYS]
+
+    def slots(self, text: str) -> Slots | None:
+        """Return trend, season and weekday of a date, each of a third of the squared norm."""
+        day = _day(text)
+        if day is None:
+            return None
+        low, high = self._bounds
+        trend = curve((min(max(day.toordinal(), low), high) - low) / (high - low), None)
+        start = sum(_KNOTS)
+        angle = 2 * math.pi * day.timetuple().tm_yday / 366
+        waves = (
+            math.sin(angle),
+            math.cos(angle),
+            math.sin(2 * angle),
+            math.cos(2 * angle),
+        )
+        season = [
+            (start + place, wave / math.sqrt(2)) for place, wave in enumerate(waves)
+        ]
+        weekday = [(start + len(waves) + day.weekday(), 1.0)]
+        third = math.sqrt(1 / 3)
+        return [(place, third * value) for place, value in trend + season + weekday]
+
+    def _is_beyond(self, text: str) -> bool:
+        day = _day(text)
+        low, high = self._bounds
+        return day is not None and not low <= day.toordinal() <= high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code(Column):
+    """Values that are too many to list: each, and each of its words, hashed to a public coordinate and sign."""
+
+    kind = "code"
+
+    @property
+    def labels(self) -> list[str]:
+        """Numbers of the coordinates."""
+        return [f"slot {place}" for place in range(_HASHED)]
+
+    def slots(self, text: str) -> Slots | None:
+        """Return the coordinates of a code and of its words."""
+        counts: dict[int, int] = {}
+        whole = text.lower()
+        for part in sorted({whole, *re.findall(r"\w+", whole)}):
+            named = f"{self.name}:{part}".encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(named, digest_size=8)
+            number = int.from_bytes(digest.digest(), "big")
+            place = number % _HASHED
+            counts[place] = counts.get(place, 0) + (1 if number >> 63 else -1)
+        norm = math.sqrt(sum(count * count for count in counts.values()))
+        # Parts may cancel each other.
+        return (
+            [(place, count / norm) for place, count in counts.items()] if norm else None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Column):
+    """Texts, which a public encoder embeds; an empty one is missing."""
+
+    kind = "text"
+    encoder: str = "minilm"
+    dimension: int = 0  # of the encoder; known once it is loaded
+
+    def __post_init__(self) -> None:
+        if self.encoder.startswith(("python:", SCHEME)):
+            raise _error(self.name, "an encoder of texts that is no code")
+
+    @property
+    def labels(self) -> list[str]:
+        """Numbers of the coordinates of the embedding."""
+        return [str(place) for place in range(self.dimension)]
+
+    def slots(self, text: str) -> Slots | None:
+        """Return nothing: the encoder fills the block."""
+        return []
+
+
+_KINDS = {one.kind: one for one in (Number, Category, YesNo, Day, Code, Text)}
+
+
+def curve(place: float, values: int | None) -> Slots:
+    """Return the hats at a place from 0 to 1, coarse to fine, of unit norm; `values` of them at the finest if few."""
+    resolutions = _resolutions(values)
+    n = len(resolutions)
+    slots: Slots = []
+    start = 0
+    for knots in resolutions:
+        at = place * (knots - 1)
+        left = min(int(at), knots - 2)
+        over = at - left
+        # The two hats that are not zero add up to 1, and are scaled to unit norm, so
+        # that every number weighs alike.
+        under = 1 - over
+        norm = math.sqrt((under * under + over * over) * n)
+        slots += [(start + left, under / norm), (start + left + 1, over / norm)]
+        start += knots
+    return slots
+
+
+def _resolutions(values: int | None) -> tuple[int, ...]:
+    if values is None:
+        return _KNOTS
+    return (*(knots for knots in _KNOTS if knots < values), values)
+
+
+def _curve_labels(values: int | None) -> list[str]:
+    return [
+        f"{place}/{knots - 1}"
+        for knots in _resolutions(values)
+        for place in range(knots)
+    ]
+
+
+def _whole(text: str) -> str:
+    """Return a number without fraction as an integer, as tables write 3.0 where one is missing; other texts as they are."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return str(int(value)) if value.is_integer() else text
+
+
+def _day(text: str) -> date | None:
+    if match := _DOTTED.match(text):
+        day, month, year = map(int, match.groups())
+        text = f"{year:04}-{month:02}-{day:02}"
+    try:
+        return datetime.fromisoformat(text).date()
+    except ValueError:
+        return None
+
+
+def _error(name: str, wanted: str) -> InputError:
+    return InputError(f"column {name!r} of the schema must have {wanted}.")
+
+
+def read_schema(path: Path) -> tuple[Column, ...]:
+    """Read a schema of TOML, one line a column; the form of a value says what the column is."""
+    if not path.is_file():
+        raise InputError(f"there is no schema {path}.")
+    try:
+        lines = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} must be a schema of TOML: {error}.") from None
+    columns = tuple(_column(name, value) for name, value in lines.items())
+    _check(columns, str(path))
+    return columns
+
+
+def _check(columns: Sequence[Column], where: str) -> None:
+    if not 0 < len(columns) <= _MOST_COLUMNS:
+        raise InputError(f"{where} must have from 1 to {_MOST_COLUMNS} columns.")
+    if sum(column.width for column in columns) > _MOST_WIDTH:
+        raise InputError(
+            f"{where} must have at most {_MOST_WIDTH} coordinates; shorten its lists of values, or call them code."
+        )
+
+
+def _column(name: str, value: Any) -> Column:
+    """Return the column that a line of a schema describes."""
+    options = dict(value) if isinstance(value, dict) else {"is": value}
+    missing = options.pop("missing", [])
+    log = options.pop("scale", "linear")
+    if (
+        not isinstance(missing, list)
+        or log not in ("linear", "log")
+        or len(options) != 1
+    ):
+        raise _error(name, _FORMS)
+    common: Any = {"name": name, "missing": tuple(_whole(str(one)) for one in missing)}
+    ((form, given),) = options.items()
+    if log == "log" and not _are(given, int, float):
+        raise _error(name, "two numbers where scale is log")
+    match form, given:
+        case (("is" | "range"), [low, high]) if _are(given, int, float):
+            return Number(low=low, high=high, log=log == "log", **common)
+        case (("is" | "range"), [low, high]) if _are(given, date):
+            return Day(low=_iso(low), high=_iso(high), **common)
+        case (("is" | "values" | "order"), [*values]) if _are(values, str, int):
+            texts = tuple(str(one).strip() for one in values)
+            return Category(values=texts, ordered=form == "order", **common)
+        case "text", str(encoder):
+            return Text(encoder=encoder, **common)
+        case "is", "?":
+            raise InputError(
+                f"column {name!r} of the schema must be filled in, from knowledge and not from the data: {_FORMS}; or "
+                "remove it."
+            )
+        case "is", "yes/no" | "code" | "text":
+            return _KINDS[given](**common)
+    raise _error(name, _FORMS)
+
+
+def _are(values: Any, *kinds: type) -> bool:
+    """Return whether all values are of some types; a truth value is no number here."""
+    return isinstance(values, list) and all(
+        isinstance(one, kinds) and not isinstance(one, bool) for one in values
+    )
+
+
+def _iso(day: date) -> str:
+    return (day.date() if isinstance(day, datetime) else day).isoformat()
+
+
+class ColumnsEncoder:
+    """An `Encoder` of rows of a table, whose columns a public schema describes."""
+
+    modality = "row"
+    batch_rows = 1
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        name: str,
+        load_texts: Callable[[str], Encoder],
+    ) -> None:
+        loaded = {
+            one.encoder: load_texts(one.encoder)
+            for one in columns
+            if isinstance(one, Text)
+        }
+        self._encoders = loaded
+        self.columns = tuple(_sized(one, loaded) for one in columns)
+        _check(self.columns, name)
+        self.dimension = sum(column.width for column in self.columns)
+        self._layout = list(self._blocks())
+        self.window = min([_WINDOW, *(one.window for one in loaded.values())])
+        texts = [one.fingerprint for one in loaded.values()]
+        named = [
+            [one.weights, one.preprocessing, one.pooling, one.dtype] for one in texts
+        ]
+        self.fingerprint = Fingerprint(
+            uri=f"{SCHEME}{name}",
+            library=LIBRARY,
+            weights=hashlib.sha256(json.dumps(named).encode()).hexdigest(),
+            preprocessing=json.dumps([one.spec() for one in self.columns]),
+            pooling="blocks of unit norm",
+            dtype="float32",
+            device=texts[0].device if texts else "cpu",
+            batch="a row by itself",
+            versions="; ".join(sorted({one.versions for one in texts})),
+            row_independent=all(one.row_independent for one in texts),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a row must have."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def coordinates(self) -> list[tuple[str, str]]:
+        """Column and meaning of each coordinate of a row."""
+        return [
+            (column.name, label)
+            for column in self.columns
+            for label in [*column.labels, "unknown", "missing"]
+        ]
+
+    def prepare(self, item: Mapping[str, str]) -> Any:
+        """Return the coordinates of a row that are not zero, and its texts as their encoders take them."""
+        slots: Slots = []
+        texts = []
+        for column, start, weight in self._layout:
+            cell = item[column.name]
+            filled = column.fill(cell)
+            slots += [(start + place, weight * value) for place, value in filled]
+            if isinstance(column, Text) and not filled:
+                prepared = self._encoders[column.encoder].prepare(cell)
+                texts.append((start, weight, column.encoder, prepared))
+        return slots, texts
+
+    def _blocks(self) -> Iterator[tuple[Column, int, float]]:
+        """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
+        n_texts = sum(isinstance(column, Text) for column in self.columns)
+        n_others = len(self.columns) - n_texts
+        of_texts = (0.5 if n_others else 1.0) / max(n_texts, 1)
+        of_others = (0.5 if n_texts else 1.0) / max(n_others, 1)
+        start = 0
+        for column in self.columns:
+            share = of_texts if isinstance(column, Text) else of_others
+            yield column, start, math.sqrt(share)
+            start += column.width
+
+    def encode_prepared(
+        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
+    ) -> Float32:
+        """Return the rows, shape (len(batch), dimension), of what `prepare` returned."""
+        rows = np.zeros((len(batch), self.dimension), np.float32)
+        for row, (slots, _) in zip(rows, batch, strict=True):
+            places, values = zip(*slots, strict=True) if slots else ((), ())
+            row[list(places)] = values
+        for uri, encoder in self._encoders.items():
+            waiting = [
+                (row, start, weight, prepared)
+                for row, (_, texts) in zip(rows, batch, strict=True)
+                for start, weight, named, prepared in texts
+                if named == uri
+            ]
+            embedded: Any = (
+                encoder.encode_prepared([text for *_, text in waiting])
+                if waiting
+                else []
+            )
+            for (row, start, weight, _), own in zip(waiting, embedded, strict=True):
+                # Every sum in one order or rounded once: no bit depends on the batch.
+                exact = own.astype(np.float64)
+                norm = math.sqrt(math.fsum(exact * exact))
+                row[start : start + len(own)] = (
+                    exact * (weight / norm) if norm else np.nan
+                )
+        if progress is not None:
+            progress(len(batch))
+        return rows
+
+    def encode(self, batch: Sequence[Mapping[str, str]]) -> Float32:
+        """Embed rows, each a mapping from column to the text of its cell."""
+        check_batch(batch)
+        return self.encode_prepared([self.prepare(item) for item in batch])
+
+
+def _sized(column: Column, encoders: Mapping[str, Encoder]) -> Column:
+    if not isinstance(column, Text):
+        return column
+    encoder = encoders[column.encoder]
+    if encoder.modality != "text":
+        raise _error(column.name, "an encoder of texts")
+    return Text(
+        name=column.name,
+        missing=column.missing,
+        encoder=column.encoder,
+        dimension=encoder.dimension,
+    )
+
+
+def rebuild(
+    fingerprint: Fingerprint, load_texts: Callable[[str], Encoder]
+) -> ColumnsEncoder:
+    """Rebuild an encoder from its fingerprint, which holds the whole schema."""
+    columns = columns_of(fingerprint)
+    assert columns is not None  # as the caller has seen
+    return ColumnsEncoder(columns, fingerprint.uri.removeprefix(SCHEME), load_texts)
+
+
+def columns_of(fingerprint: Fingerprint) -> tuple[Column, ...] | None:
+    """Read the schema that a fingerprint holds; None for another encoder."""
+    if not fingerprint.uri.startswith(SCHEME):
+        return None
+    try:
+        specs = parse_json(fingerprint.preprocessing)
+        return tuple(_KINDS[one.pop("kind")](**_tuples(one)) for one in specs)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            "the fingerprint of the encoder holds no schema of this version of dppl."
+        ) from None
+
+
+def _tuples(spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(map(str, value)) if isinstance(value, list) else value
+        for name, value in spec.items()
+    }
+
+
+def load(uri: str, load_texts: Callable[[str], Encoder]) -> ColumnsEncoder:
+    """Load the encoder of a schema by its URI, ``columns:FILE``."""
+    path = place_of(uri)
+    return ColumnsEncoder(read_schema(path), path.name, load_texts)
+
+
+def place_of(uri: str) -> Path:
+    """Return the file of the schema that a URI names."""
+    path = uri.removeprefix(SCHEME)
+    if not path:
+        raise ParameterError(
+            "must be columns:SCHEMA, a file of TOML.", parameter="encoder"
+        )
+    return Path(path)
