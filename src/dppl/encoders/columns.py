@@ -117,7 +117,7 @@ class Column(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number(Column):
+class NumberColumn(Column):
     """Numbers between public bounds."""
 
     kind = "number"
@@ -175,7 +175,7 @@ class Number(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Category(Column):
+class CategoryColumn(Column):
     """Values of a public list; with an order, near ones are alike."""
 
     kind = "category"
@@ -211,7 +211,7 @@ class Category(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class YesNo(Column):
+class YesNoColumn(Column):
     """Truth values: yes, true, 1 and their opposites, in any case."""
 
     kind = "yes/no"
@@ -228,7 +228,7 @@ class YesNo(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Day(Column):
+class DateColumn(Column):
     """Dates between two public ones, as ISO 8601 or as DD.MM.YYYY; a time of the day is not used."""
 
     kind = "date"
@@ -281,7 +281,7 @@ class Day(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Code(Column):
+class CodeColumn(Column):
     """Values that are too many to list: each, and each of its words, hashed to a public coordinate and sign."""
 
     kind = "code"
@@ -309,7 +309,7 @@ class Code(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Column):
+class TextColumn(Column):
     """Texts, which a public encoder embeds; an empty one is missing."""
 
     kind = "text"
@@ -330,7 +330,17 @@ class Text(Column):
         return []
 
 
-_KINDS = {one.kind: one for one in (Number, Category, YesNo, Day, Code, Text)}
+_KINDS = {
+    one.kind: one
+    for one in (
+        NumberColumn,
+        CategoryColumn,
+        YesNoColumn,
+        DateColumn,
+        CodeColumn,
+        TextColumn,
+    )
+}
 
 
 def curve(place: float, values: int | None) -> Slots:
@@ -428,14 +438,14 @@ def _column(name: str, value: Any) -> Column:
         raise _error(name, "two numbers where scale is log")
     match form, given:
         case (("is" | "range"), [low, high]) if _are(given, int, float):
-            return Number(low=low, high=high, log=log == "log", **common)
+            return NumberColumn(low=low, high=high, log=log == "log", **common)
         case (("is" | "range"), [low, high]) if _are(given, date):
-            return Day(low=_iso(low), high=_iso(high), **common)
+            return DateColumn(low=_iso(low), high=_iso(high), **common)
         case (("is" | "values" | "order"), [*values]) if _are(values, str, int):
             texts = tuple(str(one).strip() for one in values)
-            return Category(values=texts, ordered=form == "order", **common)
+            return CategoryColumn(values=texts, ordered=form == "order", **common)
         case "text", str(encoder):
-            return Text(encoder=encoder, **common)
+            return TextColumn(encoder=encoder, **common)
         case "is", "?":
             raise InputError(
                 f"column {name!r} of the schema must be filled in, from knowledge and not from the data: {_FORMS}; or "
@@ -472,7 +482,7 @@ class ColumnsEncoder:
         loaded = {
             one.encoder: load_texts(one.encoder)
             for one in columns
-            if isinstance(one, Text)
+            if isinstance(one, TextColumn)
         }
         self._encoders = loaded
         self.columns = tuple(_sized(one, loaded) for one in columns)
@@ -519,20 +529,20 @@ class ColumnsEncoder:
             cell = item[column.name]
             filled = column.fill(cell)
             slots += [(start + place, weight * value) for place, value in filled]
-            if isinstance(column, Text) and not filled:
+            if isinstance(column, TextColumn) and not filled:
                 prepared = self._encoders[column.encoder].prepare(cell)
                 texts.append((start, weight, column.encoder, prepared))
         return slots, texts
 
     def _blocks(self) -> Iterator[tuple[Column, int, float]]:
         """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
-        n_texts = sum(isinstance(column, Text) for column in self.columns)
+        n_texts = sum(isinstance(column, TextColumn) for column in self.columns)
         n_others = len(self.columns) - n_texts
         of_texts = (0.5 if n_others else 1.0) / max(n_texts, 1)
         of_others = (0.5 if n_texts else 1.0) / max(n_others, 1)
         start = 0
         for column in self.columns:
-            share = of_texts if isinstance(column, Text) else of_others
+            share = of_texts if isinstance(column, TextColumn) else of_others
             yield column, start, math.sqrt(share)
             start += column.width
 
@@ -574,12 +584,12 @@ class ColumnsEncoder:
 
 
 def _sized(column: Column, encoders: Mapping[str, Encoder]) -> Column:
-    if not isinstance(column, Text):
+    if not isinstance(column, TextColumn):
         return column
     encoder = encoders[column.encoder]
     if encoder.modality != "text":
         raise _error(column.name, "an encoder of texts")
-    return Text(
+    return TextColumn(
         name=column.name,
         missing=column.missing,
         encoder=column.encoder,
