@@ -290,6 +290,18 @@ def test_a_record_has_one_row_whatever_file_it_is_in(tmp_path, kind):
     assert embed_items(encoder, table, "X").to_array().tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("cell", [2**53 + 1, 3, True, "x", date(2024, 2, 29)])
+def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column(
+    tmp_path, cell
+):
+    encoder = encoder_of('a = "code"', tmp_path)
+    rows = [
+        embed_items(encoder, pd.DataFrame({"a": [cell, *others]}), "X").to_array()[0]
+        for others in ([], [None], ["other"], [3.5])
+    ]
+    assert len({row.tobytes() for row in rows}) == 1
+
+
 def test_a_column_that_is_not_there_is_named(encoder):
     with pytest.raises(InputError, match="one column 'age'"):
         embed_items(encoder, pd.DataFrame([ROW]).drop(columns="age"), "X")

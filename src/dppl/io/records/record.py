@@ -163,9 +163,15 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
 
 def as_row(cells: Mapping[str, Any]) -> str:
     """Return what a record of several columns holds: a JSON object of texts."""
-    return json.dumps(
-        {name: as_text(cell) for name, cell in cells.items()}, ensure_ascii=False
-    )
+    texts = {}
+    for name, cell in cells.items():
+        # A frame makes floats of integers where another record has none, so what a float
+        # cannot tell apart must not differ as integers either.
+        if type(cell) is int and abs(cell) > _FIRST_INEXACT:
+            with suppress(OverflowError):
+                cell = float(cell)
+        texts[name] = as_text(cell)
+    return json.dumps(texts, ensure_ascii=False)
 
 
 def _text(value: Any, no_text: SkipReason, not_utf8: SkipReason) -> str:
