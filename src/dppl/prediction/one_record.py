@@ -360,7 +360,7 @@ def _asked(model: Any, ask: Ask, rows: Any, seed: int = 0) -> Guesses | None:
     with stops() as raised, suppress(BaseException), muted(), _seeded(seed):
         found = ask(deepcopy(model), rows)
     if raised:
-        raise raised[0]
+        raise raised[0] from None  # not with an error that quotes the record
     return found
 
 

@@ -259,7 +259,11 @@ def _sliceable(X: Any) -> Any:
         X = list(X)
         if not any(isinstance(one, np.ndarray) or is_tensor(one) for one in X):
             return X
-    if hasattr(X, "iloc") or (isinstance(X, np.ndarray) and _says_little(X)):
+    if hasattr(X, "iloc"):
+        types = X.dtypes if X.ndim == 2 else [X.dtype]
+        if all(getattr(one, "kind", "O") != "m" for one in types):
+            return X
+    if isinstance(X, np.ndarray) and _says_little(X):
         return X
     if hasattr(X, "tocsr") and X.ndim == 2:  # other sparse matrices have no slices
         return X.tocsr()
@@ -268,9 +272,9 @@ def _sliceable(X: Any) -> Any:
         kind += f" of {X.dtype.type.__name__} of {X.ndim} dimensions"
     raise InputError(
         "X must be an array of rows of numbers, a one-dimensional array of texts, an "
-        "array of objects, a frame of pandas, a sparse matrix, or a list of texts, "
-        f"numbers, lists or dictionaries; got a {kind}. Make a frame, or "
-        "numpy.array(records, dtype=object)."
+        "array of objects, a frame of pandas without time differences, a sparse matrix, "
+        f"or a list of texts, numbers, lists or dictionaries; got a {kind}. Make a frame, "
+        "or numpy.array(records, dtype=object), and numbers of time differences."
     )
 
 

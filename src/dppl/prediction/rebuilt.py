@@ -14,7 +14,7 @@ a record with another one raises.
 from __future__ import annotations
 
 import sys
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -26,7 +26,7 @@ from dppl._utils.types import Array
 from dppl.errors import InputError
 
 NUMBERS = "fiub"  # kinds of types
-_PLAIN = (type(None), complex, datetime, time, timedelta, UUID)
+_PLAIN = (type(None), complex, datetime, time, UUID)
 
 
 def rebuilt(rows: Any, precision: Any = np.float64) -> Any:
@@ -116,7 +116,7 @@ def _plain(one: Any) -> Any:
     """
     if isinstance(one, np.datetime64):
         one = one.astype("M8[us]")
-    # A time difference without a unit of its own gets the unit of others.
+    # A time difference gets the unit of others, and is not plain.
     if isinstance(one, np.generic) and not isinstance(one, np.timedelta64):
         one = one.item()
     pandas: Any = sys.modules.get("pandas")
@@ -135,12 +135,11 @@ def _plain(one: Any) -> Any:
         return (b"x" + bytes.rstrip(one, b"\0"))[1:]
     if hasattr(one, "to_pydatetime"):
         one = one.to_pydatetime(warn=False)
-    if hasattr(one, "to_pytimedelta"):
-        one = one.to_pytimedelta()
     if type(one) is date:
         one = datetime(one.year, one.month, one.day)
-    if type(one) is datetime and one.tzinfo is not None:
-        one = one.astimezone(UTC)
+    if type(one) is datetime:
+        # pandas forgets which of two hours it is when clocks go back.
+        one = (one.astimezone(UTC) if one.tzinfo else one).replace(fold=0)
     if type(one) not in _PLAIN or (type(one) is time and one.tzinfo is not None):
         raise InputError("X must hold plain values.")
     return one

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from io import StringIO
+from traceback import format_exception
 
 import numpy as np
 import pandas as pd
@@ -295,6 +296,11 @@ FORMS = {
         [SECOND, *[SECOND.astype("M8[D]")] * (N - 1)],
         lambda X: np.array(X).astype(object),
         lambda X: isinstance(X[0], datetime),
+    ),
+    "the hour when clocks go back": (
+        ["a text", *[datetime(2024, 10, 27, 2, 30, fold=1)] * (N - 1)],
+        lambda X: pd.DataFrame({"a": X}),
+        lambda X: getattr(X.iloc[0, 0], "fold", 0),
     ),
     "the precision of numbers": (
         [1e300, *range(1, N)],
@@ -581,8 +587,11 @@ class Swallows(Says):
         self.number = number
 
     def scores(self, X):
-        with suppress(BaseException):
-            signal.raise_signal(self.number)
+        try:
+            raise ValueError("row " + "17")
+        except ValueError:
+            with suppress(BaseException):
+                signal.raise_signal(self.number)
         return np.array([True])
 
 
@@ -596,8 +605,9 @@ def test_a_signal_stops_it_even_if_a_classifier_goes_on(number):
 
     before = signal.signal(number, end)
     try:
-        with pytest.raises(Ended):
+        with pytest.raises(Ended) as caught:
             list(pending(Swallows(number), ROWS.tolist()).guesses())
+        assert "row 17" not in "".join(format_exception(caught.value))
         assert signal.getsignal(number) is end
     finally:
         signal.signal(number, before)

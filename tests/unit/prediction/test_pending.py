@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import warnings
-from datetime import datetime
+from datetime import datetime, timedelta
 from io import StringIO
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -278,7 +279,6 @@ def test_texts_and_frames_are_predicted_one_at_a_time():
 
 
 def test_a_frame_keeps_its_columns():
-    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=list("stuvwxyz"))
     model = LogisticRegression().fit(frame, Y)
     whole = said(model, frame)
@@ -344,7 +344,6 @@ def test_public_prototypes_are_exact_too():
 
 def columns():
     """Return records of all kinds of columns, and labels that depend on the first two."""
-    pd = pytest.importorskip("pandas")
     towns = np.array(["u", "v", "w"])[np.arange(90) // 2 % 3]
     frame = pd.DataFrame(
         {
@@ -412,6 +411,8 @@ REFUSED = [
     np.array([b"a", b"b"]),
     np.array([["a", *range(7)]]),
     list(np.zeros((3, 8))),
+    pd.DataFrame(np.zeros((3, 8), "m8[s]")),
+    pd.Series(np.zeros(3, "m8[s]")),
     {0: [1.0]},
 ]
 
@@ -441,6 +442,7 @@ def test_only_plain_values_are_handed_over():
     assert rebuilt(list(np.zeros(1, "M8[s]"))) == [datetime(1970, 1, 1)]
     (alone,) = rebuilt(np.array([[-np.nan]])).ravel()
     assert alone.tobytes() == np.float64(np.nan).tobytes()  # its sign, too
-    for one in (Holds(), np.timedelta64(1, "s"), np.zeros(2), [[1.0]]):
+    no = (Holds(), np.timedelta64(1, "s"), timedelta(1), np.zeros(2), [[1.0]])
+    for one in no:
         with pytest.raises(InputError, match="plain values"):
             rebuilt([one])
