@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
     ".": 4800,
-    "_utils": 4350,
+    "_utils": 4470,
     "audit": 7150,
     "cli": 23100,
     "continual": 6950,

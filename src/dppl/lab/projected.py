@@ -13,6 +13,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.lattice import rotate
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.projection_queries import (
     IntegerProjection,
@@ -25,7 +26,6 @@ from dppl.lab.projection_queries import (
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.fit_plan import Setting
 from dppl.methods.mean import MeanPrototypes
-from dppl.methods.model_file import Misfit
 from dppl.methods.parameters import Count, Share, parameters
 from dppl.methods.public import PublicPrototypes
 from dppl.methods.public_data import PublicValues

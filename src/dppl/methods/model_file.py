@@ -20,10 +20,12 @@ import numpy as np
 from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
 from dppl._utils.types import Array
-from dppl.errors import ModelFileError
+from dppl.errors import DpplError, ModelFileError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy.release import Misfit
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.methods.as_scikit import check_fitted
 from dppl.methods.parameters import ROTATION, LatticeOptions
 from dppl.methods.public_data import ExamplesKept, PublicData
@@ -45,10 +47,6 @@ _ROOM = 2**16
 _NUMBER = 8
 # A stream keeps sums of its tasks, too, in arrays of the shape of the first.
 _SUMS = 4
-
-
-class Misfit(ValueError):
-    """Two parts of a description contradict each other; the message is for the reader."""
 
 
 def to_bytes(model: Any) -> bytes:
@@ -160,8 +158,10 @@ def _whole(name: str) -> Iterator[None]:
         return
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from None
-    except Misfit as error:
-        reason = str(error)
+    except (Misfit, DpplError) as error:
+        reason = str(error).removesuffix(".")
+    except KeyError as error:
+        reason = f"it has no {error.args[0]!s:.40}"
     except (
         Exception
     ) as error:  # the file may hold anything, and no list of types would be complete
@@ -260,6 +260,9 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
         raise Misfit("its guarantee contradicts its parameters")
     if not guarantee.stays_within_budget():
         raise Misfit("its releases cost more than its budget")
+    shape = {"n_classes": classes.size, "dim": lattice.dim}
+    if not all(_has_shape(one.statistic, **shape) for one in guarantee.releases):
+        raise Misfit("its releases are of other classes or features than it has")
     model._restore(tensors, model.get_params(deep=False))
     if "public_ids" in fields:
         ids = np.array(fields["public_ids"], object)
@@ -279,6 +282,14 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
     elif not guarantee.releases:
         raise Misfit("it releases nothing and started from nothing")
     return model
+
+
+def _has_shape(statistic: Term[Statistic], **shape: int) -> bool:
+    """Return whether what was asked is of so many classes and features, where it says of how many."""
+    said = dict(statistic.innermost.values)
+    if statistic.code is Statistic.PROJECTED:  # to rows of any width
+        said.pop("dim", None)
+    return all(said.get(name, size) == size for name, size in shape.items())
 
 
 def check_tensor(

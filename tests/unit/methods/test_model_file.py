@@ -261,6 +261,9 @@ def test_foreign_and_later_files_are_refused(tmp_path):
         lambda d: d["guarantee"]["budget"].update(rho=-1),
         lambda d: d["parameters"].update(unheard_of=1),
         lambda d: d.update(parameters=[]),
+        # A narrower statistic moves less.
+        lambda d: d["guarantee"]["releases"][0]["statistic"].update(dim=11),
+        lambda d: d["guarantee"]["releases"][0]["statistic"].update(n_classes=4),
     ],
 )
 def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
@@ -298,7 +301,7 @@ def test_releases_that_a_gaussian_budget_does_not_cover_are_refused(tmp_path, da
     damage(description)
     forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(
-        ModelFileError, match=r"cost more than its budget|do not fit together"
+        ModelFileError, match=r"cost more than its budget|contradict each other"
     ):
         dppl.load(path)
 
