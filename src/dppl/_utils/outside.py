@@ -11,7 +11,7 @@ from typing import Any
 
 # Bytes of one text, and values in it: what they take in memory and time.
 MOST_BYTES = 2**24
-_MOST_PARTS = 2**20
+MOST_PARTS = 2**20
 _DEEPEST = 32
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _DIGITS = 19  # of an integer, which so is one of about 64 bits
@@ -23,10 +23,10 @@ def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
         raise ValueError(f"a text of JSON has more than {most_bytes} bytes")
     content = text.encode("utf-8", "replace") if isinstance(text, str) else text
     if (
-        _n_parts(content) > _MOST_PARTS
-        and _n_parts(_STRINGS.sub(b"", content)) > _MOST_PARTS
+        n_parts(content) > MOST_PARTS
+        and n_parts(_STRINGS.sub(b"", content)) > MOST_PARTS
     ):
-        raise ValueError(f"a text of JSON has more than {_MOST_PARTS} parts")
+        raise ValueError(f"a text of JSON has more than {MOST_PARTS} parts")
     try:
         value = json.loads(
             text,
@@ -45,7 +45,8 @@ def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
     return value
 
 
-def _n_parts(content: bytes) -> int:
+def n_parts(content: bytes) -> int:
+    """Return how many values a text holds at most, those within texts included."""
     return sum(map(content.count, (b"{", b"[", b",")))
 
 

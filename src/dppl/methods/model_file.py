@@ -9,6 +9,7 @@ guarantee is the word of whoever wrote it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ import numpy as np
 
 from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
+from dppl._utils.outside import MOST_BYTES, MOST_PARTS, n_parts
 from dppl._utils.types import Array
-from dppl.errors import DpplError, ModelFileError
+from dppl.errors import DpplError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
@@ -62,16 +64,24 @@ def most_bytes(model: Any) -> int:
     """Return what a model file takes at most, for a model of which only public values are settled.
 
     It is a function of these, so the room that is taken before a fit tells nothing of
-    its records.
+    its records. What `load` would not read is a `ParameterError`.
     """
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
-    # In the file the description is JSON within JSON, which may escape every character.
-    text = 2 * len(tensorfile.as_json(_description(model)).encode())
+    described = tensorfile.as_json(_description(model)).encode()
     ids = getattr((model.public or PublicData()).rows, "ids", None)
+    selected = 0
+    longest = 0
     if ids is not None:
-        longest = max((len(str(one).encode()) for one in ids), default=0)
         selected = len(model.classes_) * getattr(model, "n_prototypes", 1)
-        text = text + 6 * selected * (longest + 4)
+        longest = max((len(json.dumps(str(one)).encode()) for one in ids), default=0)
+    length = len(described) + selected * (longest + 2)
+    if length > MOST_BYTES or n_parts(described) + selected > MOST_PARTS:
+        raise ParameterError(
+            "a model of so many classes and ids of public rows is more than a model file takes; name fewer, or pass "
+            "public rows without ids."
+        )
+    # In the file the description is JSON within JSON, which may escape every character.
+    text = 2 * length
     sums = _SUMS if hasattr(model, "n_tasks_") else 1
     return int(_ROOM + _NUMBER * (sums * numbers + model.lattice_.dim) + text)
 
