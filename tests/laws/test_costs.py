@@ -7,12 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
 from dppl.kernel.privacy import Cost
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.sensitivity import replaced, squared_norm_of
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods import base
 from dppl.statement.words import text
@@ -61,6 +62,14 @@ def check_cost(kind, budget):
         < cost
         <= allowance(kind, budget)
     )
+    # A reader of the file expects these sensitivities, and no smaller ones.
+    assert Guarantee.from_dict(guarantee.to_dict()).releases == guarantee.releases
+    for release in guarantee.releases:
+        if (known := squared_norm_of(release.statistic)) is not None:
+            moves = known * (
+                replaced(release.statistic) if guarantee.adjacency[0] == "r" else 1
+            )
+            assert moves * (1 - 1e-9) <= release.sensitivity**2 <= 1.05 * moves
     # Stated costs are those of the stated noise and sensitivities.
     for release in guarantee.releases:
         if "noise_std" in release.parameters:

@@ -23,9 +23,9 @@ from dppl.kernel import measure, persons
 from dppl.kernel.lattice import Lattice, joint, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.persons import WholePersons
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import Neighbours, PublicInput, Term, Unit
 from dppl.kernel.queries import label_gradients, search
-from dppl.kernel.queries.base import STEPS
 from dppl.kernel.queries.label_gradients import LabelCounts
 from dppl.kernel.queries.softmax_gradients import Shortfalls
 from dppl.kernel.queries.sums import ClassCounts

@@ -5,26 +5,35 @@ Whatever is read so can be walked, converted to floats and written again.
 
 import json
 import math
+import re
+from decimal import Decimal
 from typing import Any
 
 # Bytes of one text, and values in it: what they take in memory and time.
 MOST_BYTES = 2**24
-_MOST_PARTS = 2**20
+MOST_PARTS = 2**20
 _DEEPEST = 32
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _DIGITS = 19  # of an integer, which so is one of about 64 bits
 
 
 def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
     """Return what such a text holds; a ValueError if it is no JSON, or more than any file of dppl."""
-    marks: Any = "{[," if isinstance(text, str) else (b"{", b"[", b",")
-    n_parts = sum(text.count(mark) for mark in marks)
     if len(text) > most_bytes:
         raise ValueError(f"a text of JSON has more than {most_bytes} bytes")
-    if n_parts > _MOST_PARTS:
-        raise ValueError(f"a text of JSON has more than {_MOST_PARTS} parts")
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    if (
+        n_parts(content) > MOST_PARTS
+        and n_parts(_STRINGS.sub(b"", content)) > MOST_PARTS
+    ):
+        raise ValueError(f"a text of JSON has more than {MOST_PARTS} parts")
     try:
         value = json.loads(
-            text, parse_int=_integer, parse_float=_float, parse_constant=_float
+            text,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_float,
+            object_pairs_hook=_object,
         )
     except RecursionError:
         value = None
@@ -33,6 +42,35 @@ def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
         too_deep = _is_deep(value)
     if too_deep:
         raise ValueError(f"a text of JSON has more than {_DEEPEST} levels")
+    return value
+
+
+def n_parts(content: bytes) -> int:
+    """Return how many values a text holds at most, those within texts included."""
+    return sum(map(content.count, (b"{", b"[", b",")))
+
+
+def parse_any(text: str | bytes) -> Any:
+    """Return what a text of JSON holds, of any size: of records, or written by a library; a ValueError if it is none.
+
+    A number that only rounding makes whole is a `Decimal`, and no id.
+    """
+    try:
+        return json.loads(text, parse_float=_faithful)
+    except RecursionError:
+        raise ValueError("a text of JSON has too many levels") from None
+
+
+def _faithful(digits: str) -> float | Decimal:
+    value = float(digits)
+    rounded = value.is_integer() and Decimal(digits) != value
+    return Decimal(digits) if rounded else value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name stands twice in an object")
     return value
 
 

@@ -275,6 +275,11 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
         screen.print(f"\n{one['heading']}")
         for item in one["items"]:
             screen.print(Padding.indent(f"- {printable(item)}", 2))
+    if guarantee["releases"]:
+        screen.print(
+            "\nWhat the file states fits together. That its method makes these releases with its parameters was not "
+            "computed again: run dppl verify."
+        )
     for heading, rows in (
         ("public rows, by id or counted from 1", model["selected"]),
         ("public descriptions", model["descriptions"]),

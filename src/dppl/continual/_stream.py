@@ -23,6 +23,7 @@ from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
 from dppl.kernel.privacy.composition import total_budget
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.terms import (
     Assumption,
     Caveat,
@@ -39,7 +40,7 @@ from dppl.methods.fit_plan import (
     Task,
     of_persons,
 )
-from dppl.methods.model_file import Misfit, check_tensor
+from dppl.methods.model_file import check_tensor
 from dppl.methods.parameters import same_value
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dppl._utils.types import Array, Float
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.reading import Codes
-from dppl.methods.model_file import Misfit, check_tensor
+from dppl.methods.model_file import check_tensor
 
 # Prior probability that a class occurs in a task. Any small one does; results were
 # alike from 0.03 to 0.1.

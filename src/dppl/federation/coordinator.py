@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dppl._utils import validate
 from dppl._utils.metadata import ENCODER, NOT_COVERED
+from dppl._utils.outside import parse_json
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.federation.journal import Journal
 from dppl.federation.protocol import (
@@ -150,7 +151,7 @@ class Federation:
                 name: one.fields for name, one in said.items()
             }
         else:
-            self.described = json.loads(agreed)["described"]
+            self.described = parse_json(agreed)["described"]
         for fact in ("n_features", "encoder", "unit", "dppl"):
             # What an institution says may be of any type, and not every one can be in a set.
             if len({repr(one.get(fact)) for one in self.described.values()}) > 1:
@@ -439,7 +440,7 @@ class _Accounts:
             }
             agreed = json.dumps(known).encode()
             journal.write("agreed", agreed)
-        known = json.loads(agreed)
+        known = parse_json(agreed)
         made_up = made_up_record(
             federation.n_features,
             plan.setting.classes,

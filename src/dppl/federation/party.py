@@ -32,6 +32,7 @@ import numpy as np
 from dppl._utils import validate
 from dppl._utils.files import lasting_folder, locked
 from dppl._utils.metadata import ENCODER, depends_on_company, stated
+from dppl._utils.outside import parse_json
 from dppl.errors import BudgetError, DpplError, LedgerError, ParameterError
 from dppl.federation.journal import Journal
 from dppl.federation.protocol import (
@@ -263,7 +264,7 @@ class Party:
                 journal.write("plan", plan)
             # The name of the charge, on the disk before the ledger has it.
             journal.write("run", json.dumps({"run": uuid4().hex}).encode())
-        run = json.loads(journal.read("run") or b"")["run"]
+        run = parse_json(journal.read("run") or b"")["run"]
         try:
             entry = self._ledger.charge(
                 read.guarantee(secure_noise=secure_noise(self._random_state)),

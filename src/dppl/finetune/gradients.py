@@ -36,14 +36,12 @@ from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian
 from dppl.kernel.persons import are_missing, entered, ids_of_fit, person_codes
 from dppl.kernel.privacy import Budget, GaussianDP
 from dppl.kernel.privacy.rounding import root_below
+from dppl.kernel.privacy.sensitivity import RADIUS
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, OwnAnswer, shaped
 from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.kernel.records import HeldRecords, Records
 
-# Length of the longest integer row: a gradient of the clipping norm, in steps of
-# rounding.
-RADIUS = 2**22
 # Rows are scaled this much shorter than the radius, so that rounding makes none of them
 # too long.
 _SLACK = 2.0**-10
@@ -59,7 +57,7 @@ def noise_within(
     budget: Budget, times: int, sampling_rate: float, mu: float = 0.0
 ) -> RoundedGaussian | SampledGaussian:
     """Return the least noise of so many steps within a budget, of which other releases cost `mu`."""
-    squared_norm = NetworkGradients.squared_norm
+    squared_norm = Fraction(RADIUS**2)
     if sampling_rate < 1:
         return SampledGaussian.within(budget, squared_norm, times, sampling_rate, mu)
     if mu:
@@ -106,7 +104,6 @@ class NetworkGradients(OwnAnswer):
 
     needs_rows = True
     whole_persons = True
-    squared_norm = Fraction(RADIUS) ** 2
 
     def __init__(
         self,

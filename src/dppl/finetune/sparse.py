@@ -22,7 +22,6 @@ from dppl._utils.optional import optional
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import network_file
 from dppl.finetune.gradients import (
-    RADIUS,
     PrivateRecords,
     as_inputs,
     logits_of,
@@ -49,6 +48,7 @@ from dppl.finetune.worth import is_worth_training
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip, split
+from dppl.kernel.privacy.sensitivity import RADIUS
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.kernel.reading import UnknownLabels
 from dppl.methods.base import as_json, forget

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from dppl._utils import tensorfile, validate
 from dppl._utils.optional import optional
+from dppl._utils.outside import parse_json
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune.checkpoint import Checkpoint, State
-from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
+from dppl.finetune.gradients import NetworkGradients, PrivateRecords
 from dppl.finetune.heads import set_head, with_center
 from dppl.finetune.layers import refuse
 from dppl.finetune.schedule import n_steps, releases_of
@@ -40,6 +41,7 @@ from dppl.kernel.measure import (
 from dppl.kernel.privacy import Budget, Guarantee, Release
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED
+from dppl.kernel.privacy.sensitivity import RADIUS
 from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term
 
 if TYPE_CHECKING:
@@ -308,7 +310,7 @@ class Training:
             "data set in a ledger": None if ledger is None else ledger.dataset,
             "partition": partition,
         }
-        file = Checkpoint(checkpoint, json.loads(tensorfile.as_json(identity)))
+        file = Checkpoint(checkpoint, parse_json(tensorfile.as_json(identity)))
         with file.held():
             values = weights_of(self.module, self.kept)
             state = file.read(values.size, self.steps + len(self.heads))

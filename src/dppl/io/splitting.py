@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import secrets
 import zipfile
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from dppl._utils import validate
 from dppl._utils.files import atomic_file
+from dppl._utils.outside import parse_any
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.labels import listed
 from dppl.io.records.lines import (
@@ -333,8 +333,8 @@ def _split_lines(
         for written, line in written_lines(file):
             whose = None
             if groups is not None:
-                with suppress(ValueError, RecursionError, BadRecord):
-                    entry = json.loads(line)
+                with suppress(ValueError, BadRecord):
+                    entry = parse_any(line)
                     whose = None
                     if isinstance(entry, dict):
                         whose = person_in(entry, groups)

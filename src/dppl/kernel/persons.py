@@ -29,7 +29,8 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.joint import Persons
-from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.lattice.lattice import Int8
+from dppl.kernel.privacy.sensitivity import LARGEST
 from dppl.kernel.reading import Codes
 
 # What ids are, in messages.
@@ -38,8 +39,8 @@ CAST = "cast it to text, or whole numbers to int64 (in pandas to Int64)"
 _NO_IDS = f"groups must be ids that can be compared by value: {ID_KINDS}; write them as texts or integers."
 _BYTES = ("binary", "large_binary", "binary_view")
 _NO_IDS_OF_FRAMES = (
-    *("Float", "Boolean", "Datetime", "Time", "Duration", "List", "Struct"),
-    *("interval", "period"),
+    *("Float", "Boolean", "Datetime", "Time", "Duration", "List", "Array", "Struct"),
+    *("Null", "interval", "period"),
 )
 # A few characters such as 1E+999999999 may say a number of a billion digits.
 _LONGEST_DECIMAL = 1000
@@ -184,6 +185,8 @@ def holds_ids(dtype: np.dtype[Any]) -> bool:
 
 def _frames_ids(kind: Any) -> bool:
     """Return whether columns of another type hold ids, as far as it says so."""
+    if getattr(kind, "scale", 0):  # a decimal with a fraction
+        return False
     return getattr(kind, "kind", "O") in "iuOSTU" and not str(kind).startswith(
         _NO_IDS_OF_FRAMES
     )

@@ -21,12 +21,13 @@ from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.rounding import root_above
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import ADD_REMOVE, Blocks, Codes, Int64, Query
 from dppl.lab.projection_queries import IntegerProjection
 
 # Length of a gradient of the clipping norm, in steps of rounding.
-RADIUS = 2**20
+RADIUS = RESOLUTION
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class EpisodeGradients(Query):
     sampling_rate: float = 1.0
     needs_rows = True
     keeps_rows = True
-    squared_norm = Fraction((2 * RADIUS) ** 2)
     unit = float(RADIUS)  # of a gradient of the clipping norm
-    _replaced = 1
 
     @property
     def statistic(self) -> Term[Statistic]:

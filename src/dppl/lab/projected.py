@@ -14,6 +14,7 @@ from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice, take_rows
 from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
 from dppl.lab.episode_queries import RADIUS, EpisodeGradients
 from dppl.lab.projection_queries import (
@@ -27,7 +28,6 @@ from dppl.lab.projection_queries import (
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.fit_plan import Setting
 from dppl.methods.mean import MeanPrototypes
-from dppl.methods.model_file import Misfit
 from dppl.methods.parameters import (
     Count,
     LatticeParameter,

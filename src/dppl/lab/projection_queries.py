@@ -24,9 +24,10 @@ import numpy as np
 from dppl._utils.types import Float
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice, RowSource
-from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.lattice.residuals import Int64, SoftmaxGradient
 from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy.sensitivity import LARGEST
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import OwnAnswer, Query, answered
 from dppl.kernel.records import HeldRecords, Records

@@ -245,8 +245,8 @@ class EmbeddingClassifier(ReleasedClassifier):
                     if name != "random_state"
                 }
                 account = private.account(ledger, partition, plan)
+                room = self.most_bytes(plan, X, private.ids)
                 if state is not None:
-                    room = self.most_bytes(plan, X, private.ids)
                     state.reserve(queries[0], room)
                 guarantee, entry = charge(
                     account, partition, guarantee, type(self).__name__, recorded

@@ -9,6 +9,7 @@ guarantee is the word of whoever wrote it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -19,11 +20,14 @@ import numpy as np
 
 from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
+from dppl._utils.outside import MOST_BYTES, MOST_PARTS, n_parts
 from dppl._utils.types import Array
-from dppl.errors import ModelFileError
+from dppl.errors import DpplError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy.release import Misfit
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.methods.as_scikit import check_fitted
 from dppl.methods.parameters import ROTATION, LatticeOptions
 from dppl.methods.public_data import ExamplesKept, PublicData
@@ -47,10 +51,6 @@ _NUMBER = 8
 _SUMS = 4
 
 
-class Misfit(ValueError):
-    """Two parts of a description contradict each other; the message is for the reader."""
-
-
 def to_bytes(model: Any) -> bytes:
     """Return the content of the model file that `save` writes; equal models give equal bytes."""
     check_fitted(model, model._RELEASED)
@@ -64,16 +64,24 @@ def most_bytes(model: Any) -> int:
     """Return what a model file takes at most, for a model of which only public values are settled.
 
     It is a function of these, so the room that is taken before a fit tells nothing of
-    its records.
+    its records. What `load` would not read is a `ParameterError`.
     """
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
-    # In the file the description is JSON within JSON, which may escape every character.
-    text = 2 * len(tensorfile.as_json(_description(model)).encode())
+    described = tensorfile.as_json(_description(model)).encode()
     ids = getattr((model.public or PublicData()).rows, "ids", None)
+    selected = 0
+    longest = 0
     if ids is not None:
-        longest = max((len(str(one).encode()) for one in ids), default=0)
         selected = len(model.classes_) * getattr(model, "n_prototypes", 1)
-        text = text + 6 * selected * (longest + 4)
+        longest = max((len(json.dumps(str(one)).encode()) for one in ids), default=0)
+    length = len(described) + selected * (longest + 2)
+    if length > MOST_BYTES or n_parts(described) + selected > MOST_PARTS:
+        raise ParameterError(
+            "a model of so many classes and ids of public rows is more than a model file takes; name fewer, or pass "
+            "public rows without ids."
+        )
+    # In the file the description is JSON within JSON, which may escape every character.
+    text = 2 * length
     sums = _SUMS if hasattr(model, "n_tasks_") else 1
     return int(_ROOM + _NUMBER * (sums * numbers + model.lattice_.dim) + text)
 
@@ -158,8 +166,10 @@ def _whole(name: str) -> Iterator[None]:
         return
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from None
-    except Misfit as error:
-        reason = str(error)
+    except (Misfit, DpplError) as error:
+        reason = str(error).removesuffix(".")
+    except KeyError as error:
+        reason = f"it has no {error.args[0]!s:.40}"
     except (
         Exception
     ) as error:  # the file may hold anything, and no list of types would be complete
@@ -260,6 +270,9 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
         raise Misfit("its guarantee contradicts its parameters")
     if not guarantee.stays_within_budget():
         raise Misfit("its releases cost more than its budget")
+    shape = {"n_classes": classes.size, "dim": lattice.dim}
+    if not all(_has_shape(one.statistic, **shape) for one in guarantee.releases):
+        raise Misfit("its releases are of other classes or features than it has")
     model._restore(tensors, model.get_params(deep=False))
     if "public_ids" in fields:
         ids = np.array(fields["public_ids"], object)
@@ -279,6 +292,14 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
     elif not guarantee.releases:
         raise Misfit("it releases nothing and started from nothing")
     return model
+
+
+def _has_shape(statistic: Term[Statistic], **shape: int) -> bool:
+    """Return whether what was asked is of so many classes and features, where it says of how many."""
+    said = dict(statistic.innermost.values)
+    if statistic.code is Statistic.PROJECTED:  # to rows of any width
+        said.pop("dim", None)
+    return all(said.get(name, size) == size for name, size in shape.items())
 
 
 def check_tensor(

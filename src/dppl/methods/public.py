@@ -11,10 +11,10 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice, RowSource, take_rows
 from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.queries.selection import Selection
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.fit_plan import Setting
-from dppl.methods.model_file import Misfit
 from dppl.methods.parameters import (
     Count,
     LatticeParameter,

@@ -10,6 +10,8 @@ from dppl._utils.types import Array, Float, Float32
 from dppl.errors import BudgetError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy.release import Misfit
+from dppl.kernel.privacy.sensitivity import STEPS as GRID
 from dppl.kernel.queries import (
     ClassCounts,
     Hits,
@@ -18,7 +20,6 @@ from dppl.kernel.queries import (
     SoftmaxGradients,
     WeightedSum,
 )
-from dppl.kernel.queries.base import STEPS as GRID
 from dppl.kernel.queries.base import on_grid
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import (
@@ -34,7 +35,6 @@ from dppl.methods.linear import (
     measured_size,
     shrunken_mean,
 )
-from dppl.methods.model_file import Misfit
 from dppl.methods.parameters import PersonsParameter, parameters
 
 

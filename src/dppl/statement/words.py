@@ -17,6 +17,7 @@ from dppl.kernel.privacy.budgets import (
     worth_showing,
 )
 from dppl.kernel.privacy.release import Release
+from dppl.kernel.privacy.sensitivity import squared_norm_of
 from dppl.kernel.privacy.terms import Code, Mechanism, Term, Unit
 from dppl.statement import english
 
@@ -295,7 +296,10 @@ def price(release: Release) -> list[str]:
         for name in _COSTS
         if name in release.cost
     ]
-    stated = release.mechanism.code.states_its_cost
+    # Of an own query only its author says how far a record moves it.
+    own = squared_norm_of(release.statistic) is None
+    mechanism = release.mechanism.code
+    stated = mechanism.states_its_cost or (mechanism.adds_integers and own)
     if stated:
         return [*costs, "as stated, not computed again"]
     return costs

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dppl._utils.files import reserved, write_atomically
 from dppl._utils.metadata import COLUMNS
+from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
@@ -296,7 +297,7 @@ def left_out_of(
     ]
     # The last line holds the totals, which count these records, too.
     *lines, totals = report.read_bytes().splitlines(keepends=True)
-    counts = json.loads(totals)
+    counts = parse_json(totals)
     skipped = counts_from_list(counts["skipped"])
     skipped.update(one.reason for one in rest)
     counts["skipped"] = counts_to_list(skipped)

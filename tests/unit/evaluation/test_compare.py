@@ -15,8 +15,9 @@ from dppl.evaluation.measuring import variance
 from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy.guarantee import Charge
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import Caveat, Mechanism, Term, Unit
-from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.queries.base import ADD_REMOVE
 from dppl.kernel.queries.outcomes import (
     Disagreements,
     MostHits,

@@ -21,9 +21,10 @@ from dppl.evaluation import measuring as evaluating
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.measure import calibrated
 from dppl.kernel.mechanisms.randomness import SeededRandomness
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import Assumption, Term, Unit
 from dppl.kernel.queries import outcomes
-from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.queries.base import ADD_REMOVE
 from dppl.kernel.queries.outcomes import (
     Guesses,
     LabelOutcomes,

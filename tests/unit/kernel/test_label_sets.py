@@ -12,7 +12,8 @@ from dppl.kernel import reading
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, joint, label_residuals, residuals
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries.base import ADD_REMOVE, REPLACE_ONE, STEPS
+from dppl.kernel.privacy.sensitivity import STEPS
+from dppl.kernel.queries.base import ADD_REMOVE, REPLACE_ONE
 from dppl.kernel.queries.label_gradients import (
     LabelCounts,
     LabelGradients,

@@ -7,8 +7,8 @@ import pytest
 
 from dppl.errors import MeasurementError
 from dppl.kernel.persons import WholePersons
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.queries import outcomes
-from dppl.kernel.queries.base import STEPS
 from dppl.kernel.queries.outcomes import (
     TEMPERATURES,
     BandOutcomes,

@@ -6,10 +6,10 @@ import pytest
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import ApproxDP
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.queries.base import (
     ADD_REMOVE,
     REPLACE_ONE,
-    STEPS,
     WITHIN_CLASS,
     on_grid,
 )

@@ -9,8 +9,9 @@ from dppl import ZCDP, GaussianDP, PublicData
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.privacy import Ledger
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab import AdaMix
 from dppl.methods import LinearProbe

@@ -6,7 +6,8 @@ import pytest
 from dppl import ZCDP
 from dppl.errors import ParameterError
 from dppl.io import load_sample
-from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.lab import GlobalAdapt
 from dppl.methods import LinearProbe
 

@@ -19,7 +19,7 @@ from dppl import (
     PublicPrototypes,
     PureDP,
 )
-from dppl.errors import ModelFileError
+from dppl.errors import ModelFileError, ParameterError
 from dppl.io import EmbeddingTable, read_table
 from dppl.methods.model_file import describe, to_bytes
 from dppl.methods.public_data import ExamplesKept
@@ -261,6 +261,9 @@ def test_foreign_and_later_files_are_refused(tmp_path):
         lambda d: d["guarantee"]["budget"].update(rho=-1),
         lambda d: d["parameters"].update(unheard_of=1),
         lambda d: d.update(parameters=[]),
+        # A narrower statistic moves less.
+        lambda d: d["guarantee"]["releases"][0]["statistic"].update(dim=11),
+        lambda d: d["guarantee"]["releases"][0]["statistic"].update(n_classes=4),
     ],
 )
 def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
@@ -275,6 +278,34 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
         match=r"is not a complete dppl model|holds a os\.system, which is no method",
     ):
         dppl.load(path)
+
+
+def test_a_model_that_no_file_holds_is_refused_before_it_is_paid(tmp_path, monkeypatch):
+    from dppl._utils import outside
+    from dppl.methods import model_file
+
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", PureDP(10.0))
+    ids = [f"photo {row}" for row in range(len(P))]
+    pq.write_table(pa.table({"x": list(P), "id": ids}), tmp_path / "public.parquet")
+    public = PublicData(read_table(tmp_path / "public.parquet"))
+    model = PublicPrototypes(PureDP(1.0), list("abc"), public=public, n_prototypes=9)
+    for name in ("MOST_BYTES", "MOST_PARTS"):
+        model.fit(X, TEXT)
+        described = json.dumps(describe_of(model, tmp_path)).encode()
+        most = {"MOST_BYTES": len(described), "MOST_PARTS": outside.n_parts(described)}
+        with monkeypatch.context() as patch:
+            patch.setattr(model_file, name, most[name] // 2)
+            with pytest.raises(ParameterError, match="more than a model file takes"):
+                model.fit(X, TEXT, ledger=ledger)
+            patch.setattr(model_file, name, 2 * most[name])
+            model.fit(X, TEXT)
+    assert ledger.releases() == []
+
+
+def describe_of(model, folder):
+    """Return what the file of a model says."""
+    model.save(folder / "d.safetensors", overwrite=True)
+    return describe(folder / "d.safetensors")
 
 
 def overspending(description):
@@ -298,7 +329,7 @@ def test_releases_that_a_gaussian_budget_does_not_cover_are_refused(tmp_path, da
     damage(description)
     forged(path, description, {"prototypes": model.prototypes_})
     with pytest.raises(
-        ModelFileError, match=r"cost more than its budget|do not fit together"
+        ModelFileError, match=r"cost more than its budget|contradict each other"
     ):
         dppl.load(path)
 

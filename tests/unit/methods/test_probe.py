@@ -11,11 +11,12 @@ import dppl
 from dppl import ZCDP, ApproxDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.io import load_sample
-from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.kernel.privacy import Ledger
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import Mechanism, Term
 from dppl.methods import LinearProbe
 from dppl.methods.probe import SIZE_PERCENT

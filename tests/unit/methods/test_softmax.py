@@ -20,9 +20,10 @@ from dppl.kernel.lattice import Lattice, residuals
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.composition import covers
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.kernel.queries import sums as queries
-from dppl.kernel.queries.base import STEPS, on_grid
+from dppl.kernel.queries.base import on_grid
 from dppl.methods import linear
 from dppl.methods import softmax as module
 from dppl.methods.linear import Ascent, ClassSizes, Frame, axis_filter

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.queries.base import STEPS
+from dppl.kernel.privacy.sensitivity import RESOLUTION, STEPS
 from dppl.kernel.queries.softmax_gradients import Shortfalls
 from dppl.kernel.queries.sums import ClassCounts, NumberOfRecords
 from dppl.kernel.records import HeldRecords

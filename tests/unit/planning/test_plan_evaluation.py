@@ -10,7 +10,8 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.evaluation.measuring import measurements
 from dppl.kernel.measure import Measure, calibrated
-from dppl.kernel.queries.base import ADD_REMOVE, STEPS
+from dppl.kernel.privacy.sensitivity import STEPS
+from dppl.kernel.queries.base import ADD_REMOVE
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.planning import plan_evaluation
 from dppl.planning.guessed_sizes import rising_sizes

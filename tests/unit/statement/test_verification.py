@@ -381,8 +381,8 @@ def test_a_file_that_holds_more_than_a_model_is_found(lie, found, tmp_path):
     assert differs.stated == found
 
 
-@pytest.mark.parametrize("hidden", [{"other": "records"}, {}])
-def test_bytes_that_no_reader_looks_at_are_found(hidden, tmp_path):
+@pytest.mark.parametrize("twice", [False, True])
+def test_bytes_that_no_reader_looks_at_are_found(twice, tmp_path):
     from hashlib import sha256
 
     from safetensors.numpy import load_file, save
@@ -392,13 +392,17 @@ def test_bytes_that_no_reader_looks_at_are_found(hidden, tmp_path):
     text = json.dumps(
         {"checksum": "0" * 64, **raw(path)}, sort_keys=True, ensure_ascii=False
     )
-    # Beside the description, or in it under a name that comes twice, of which JSON
-    # takes the last.
-    text = text if hidden else '{"classes": "records", ' + text[1:]
+    # Beside the description, or in it under a name that comes twice.
+    hidden = {} if twice else {"other": "records"}
+    text = '{"classes": "records", ' + text[1:] if twice else text
     content = save(load_file(path), {"dppl": text, **hidden})
     path.write_bytes(
         content.replace(b"0" * 64, sha256(content).hexdigest().encode(), 1)
     )
+    if twice:
+        with pytest.raises(ModelFileError, match="cannot be read"):
+            verify(path)
+        return
     (differs,) = [check for check in verify(path).checks if not check.holds]
     assert differs.stated == "there are bytes that no reader looks at"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import io
-import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dppl._utils.optional import optional
+from dppl._utils.outside import parse_any
 from dppl._utils.types import Array
 from dppl.io.records.record import BadRecord, Payload
 from dppl.reasons import SkipReason
@@ -74,7 +74,7 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
             return payload
         return _image(payload if isinstance(payload, bytes) else b"", most_pixels)
     text = _text(payload)
-    return json.loads(text) if modality == "row" else text
+    return parse_any(text) if modality == "row" else text
 
 
 def described(modality: str) -> str:

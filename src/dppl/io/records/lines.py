@@ -14,7 +14,6 @@ import codecs
 import csv
 import gzip
 import io
-import json
 import re
 import struct
 import zlib
@@ -26,6 +25,7 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
+from dppl._utils.outside import parse_any
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.decoding import MOST_TEXT_BYTES
 from dppl.io.records.record import (
@@ -319,8 +319,8 @@ class JsonTexts(Source):
                 continue
             entry = None
             try:
-                with suppress(ValueError, RecursionError):
-                    entry = json.loads(line)
+                with suppress(ValueError):
+                    entry = parse_any(line)
                 if not isinstance(entry, dict):
                     raise BadRecord(SkipReason.NO_JSON_OBJECT)
                 person = None

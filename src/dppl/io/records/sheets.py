@@ -20,6 +20,7 @@ from urllib.parse import quote
 from weakref import finalize
 
 from dppl._utils.optional import how_to_install, optional
+from dppl._utils.outside import parse_any
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.io.records.labels import converting, listed
 from dppl.io.records.record import (
@@ -212,7 +213,7 @@ class QueryTexts(TextRows):
                 return
             number = number + 1
             place = place + len(line)
-            yield self._record(number, json.loads(line))
+            yield self._record(number, parse_any(line))
 
 
 def place_of(database: str) -> Path:

@@ -11,7 +11,6 @@ from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.residuals import (
     LENGTH,
-    RESOLUTION,
     Float,
     Float32,
     Int64,
@@ -19,6 +18,7 @@ from dppl.kernel.lattice.residuals import (
     softmax_residuals,
 )
 from dppl.kernel.lattice.stream import cut, in_order
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 
 
 def curvature_sums(

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]

@@ -12,8 +12,9 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.lattice.stream import cut, in_order, iter_blocks
+from dppl.kernel.privacy.sensitivity import LARGEST
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]

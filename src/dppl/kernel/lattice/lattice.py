@@ -20,8 +20,8 @@ from dppl.kernel.lattice.stream import (
     iter_blocks,
     one_thread_each,
 )
+from dppl.kernel.privacy.sensitivity import LARGEST, squared_row
 
-LARGEST = 127
 SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache.
 # No result depends on it.
@@ -110,7 +110,7 @@ class Lattice:
         # lattice.
         self.is_plain = self.center is None and self.pool == 1 and self.rotation is None
         self.dim = self.n_features // self.pool
-        self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
+        self.squared_norm = squared_row(self.dim)
         self.scale = LARGEST * math.sqrt(self.dim) / 4
         # How long NumPy takes for a row, in multiples of the plain map.
         self._passes = (

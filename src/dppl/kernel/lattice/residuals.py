@@ -30,6 +30,7 @@ from dppl.errors import ParameterError
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import compiled_kernels, cut, in_order, small_steps
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 
 if TYPE_CHECKING:
     from dppl.kernel.lattice.joint import Persons
@@ -38,10 +39,6 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Steps of the grid of residuals per unit of the clipping norm. Coarser grids would lose
-# the many small probabilities of other classes, which together are as large as the
-# residuals of a class's own records.
-RESOLUTION = 2**20
 # Steps of the grid of the weights of single records, per unit.
 WEIGHT_STEPS = 2**20
 # Blocks are cut so that their class by row arrays hold as many numbers as fit into a

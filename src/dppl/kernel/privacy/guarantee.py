@@ -7,6 +7,7 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -22,7 +23,8 @@ from dppl.kernel.privacy.composition import (
     total_epsilon,
     total_mu,
 )
-from dppl.kernel.privacy.release import CLOSE, Release, read_fields
+from dppl.kernel.privacy.release import CLOSE, Misfit, Release, read_fields
+from dppl.kernel.privacy.sensitivity import replaced, squared_norm_of
 from dppl.kernel.privacy.terms import (
     Assumption,
     Caveat,
@@ -42,6 +44,18 @@ ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 NEIGHBOURS: dict[str, Term[Neighbours]] = {
     "add-remove": Term(Neighbours.RECORD_ADDED),
     "replace-one": Term(Neighbours.RECORD_REPLACED),
+}
+# Whom neighbours differ by, and the adjacency, where it is one.
+_OF_NEIGHBOURS: dict[Neighbours, tuple[Unit, Adjacency | None]] = {
+    Neighbours.RECORD_ADDED: (Unit.RECORD, "add-remove"),
+    Neighbours.RECORD_REPLACED: (Unit.RECORD, "replace-one"),
+    Neighbours.RECORD_REPLACED_IN_CLASS: (Unit.RECORD, "replace-one"),
+    Neighbours.RECORD_OF_A_TASK: (Unit.RECORD, None),
+    Neighbours.RECORD_OF_EACH_TASK: (Unit.PERSON_IN_TASKS, None),
+    Neighbours.RECORD_OF_LATER_TASKS: (Unit.RECORD, None),
+    Neighbours.WHOLE_PERSON: (Unit.PERSON, "add-remove"),
+    Neighbours.PERSON_IN_A_CLASS: (Unit.PERSON, "add-remove"),
+    Neighbours.PERSON_IN_CLASSES: (Unit.PERSON, "add-remove"),
 }
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
@@ -174,12 +188,15 @@ class Guarantee:
 
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others."""
-        if any("delta" in release.cost for release in self.releases):
+        alone = [one.mechanism.code for one in self.releases if "delta" in one.cost]
+        if alone:
             # Such costs have no exact sum.
+            advice: tuple[str | Argument, ...] = ("choose another method.",)
+            if Mechanism.SAMPLED_ROUNDED_GAUSSIAN in alone:
+                advice = ("use ", Argument("sampling_rate", 1), ".")
             raise BudgetError(
-                "accounted in (epsilon, delta) alone: a ledger cannot charge it; use ",
-                Argument("sampling_rate", 1),
-                ".",
+                "accounted in (epsilon, delta) alone: a ledger cannot charge it; ",
+                *advice,
             )
         unit = self.unit.of_account
         return [
@@ -340,34 +357,50 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Read what `to_dict` wrote; a ValueError if it is longer than any statement is, or contradicts itself."""
+        """Read what `to_dict` wrote; `Misfit` if it is longer than any statement is, or contradicts itself."""
         _check_length(values)
         codes = [one["mechanism"]["code"] for one in values["releases"]]
         if len(codes) > 1 and Mechanism.REPEAT_AND_SELECT in codes:
-            raise ValueError("a search is a release alone")
+            raise Misfit("a search is a release alone")
         # Each takes seconds to account.
         if codes.count(Mechanism.SAMPLED_ROUNDED_GAUSSIAN) > 1:
-            raise ValueError("several releases of samples have no cost together")
+            raise Misfit("several releases of samples have no cost together")
         guarantee = cls(
             **read_fields(cls, {"n_models": 1, "parties": [], "left": {}} | values)
         )
         if guarantee.adjacency not in ADJACENCIES:
-            raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
+            raise Misfit(f"unknown adjacency {guarantee.adjacency!r}")
         if guarantee.n_models < 0:
-            raise ValueError("a guarantee is of a number of models")
+            raise Misfit("a guarantee is of a number of models")
+        if not guarantee._has_one_relation():
+            raise Misfit("unit, adjacency and neighbours are not of one relation")
         if any(map(guarantee._is_too_cheap, guarantee.releases)):
-            raise ValueError("a selection costs less than its neighbours allow")
+            raise Misfit("a release states less than its neighbours allow")
         return guarantee
 
+    def _has_one_relation(self) -> bool:
+        """Whether the neighbours are those of the unit, and of the adjacency where their code says one."""
+        code = (self.neighbours or NEIGHBOURS[self.adjacency]).innermost.code
+        unit, adjacency = _OF_NEIGHBOURS[code]
+        return self.unit is unit and adjacency in (None, self.adjacency)
+
     def _is_too_cheap(self, release: Release) -> bool:
-        """Whether a selection states fewer selections than one neighbour step changes."""
-        if "n_selections" not in release.parameters:
-            return False
+        """Whether a release states less than one neighbour step can change."""
         neighbours = self.relation.innermost
-        least = 1 if self.adjacency == "add-remove" else 2
+        replaces = self.adjacency == "replace-one"
+        statistic = release.statistic
+        rows = 1  # of one person, each of another class
         if neighbours.code is Neighbours.PERSON_IN_CLASSES:
-            least *= neighbours["max_classes"]
-        return release.parameters["n_selections"] < least
+            n_classes = dict(statistic.innermost.values).get("n_classes", math.inf)
+            rows = min(neighbours["max_classes"], n_classes)
+        if "n_selections" in release.parameters:
+            selections = rows * (2 if replaces else 1)
+            return release.parameters["n_selections"] < selections
+        squared_norm = squared_norm_of(statistic)
+        if squared_norm is None:
+            return False
+        least = rows * squared_norm * (replaced(statistic) if replaces else 1)
+        return Fraction(release.sensitivity) ** 2 < Fraction(CLOSE) * least
 
     def _approximate(self) -> tuple[ApproxDP | None, dict[str, Any] | None]:
         """Return what the one release costs that has no other cost than in approximate DP, or how a release samples.
@@ -435,7 +468,7 @@ def _composed(costs: tuple[Cost, ...]) -> tuple[tuple[float, float], ...]:
 
 
 def _check_length(values: Any) -> None:
-    """Raise a ValueError for what is longer than any statement is."""
+    """Raise `Misfit` for what is longer than any statement is."""
     left = [values]
     n_values = n_letters = 0
     while left:
@@ -445,8 +478,8 @@ def _check_length(values: Any) -> None:
             n_letters += len(value)
         if isinstance(value, list | dict):
             if len(value) > _MOST_ITEMS:
-                raise ValueError("a list of a statement is too long")
+                raise Misfit("a list of a statement is too long")
             left += value
             left += value.values() if isinstance(value, dict) else ()
         if n_letters > _MOST_LETTERS or n_values > _MOST_VALUES:
-            raise ValueError("a statement is too long")
+            raise Misfit("a statement is too long")

@@ -21,8 +21,23 @@ CLOSE = 1 - 1e-9
 _CLOSE_ON_A_GRID = 1 - 2**-20
 # Mechanisms of which several draws have no known cost.
 _ONCE = (Mechanism.FRIENDLY_CORE, Mechanism.REPEAT_AND_SELECT)
+# In which each states its sensitivity.
+NORMS = {
+    Mechanism.ROUNDED_GAUSSIAN: Norm.L2,
+    Mechanism.SYMMETRIC_ROUNDED_GAUSSIAN: Norm.FROBENIUS,
+    Mechanism.SAMPLED_ROUNDED_GAUSSIAN: Norm.L2,
+    Mechanism.COINPRESS: Norm.L2_IN_RADII,
+    Mechanism.EXPONENTIAL: Norm.MONOTONE_UTILITY,
+    Mechanism.JOINT_EXPONENTIAL: Norm.MONOTONE_UTILITY,
+    Mechanism.REPEAT_AND_SELECT: Norm.L2,
+    Mechanism.FRIENDLY_CORE: Norm.L2_IN_RADII_OF_A_CORE,
+}
 # A quarter of FriendlyCore's delta is for its noise, and one for each of three failures.
 QUARTERS = 4
+
+
+class Misfit(ValueError):
+    """Two parts of a file contradict each other; the message is for the reader."""
 
 
 def cost_of(
@@ -156,10 +171,10 @@ class Release:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Release:
-        """Read what `to_dict` wrote; a ValueError if it states less than its mechanism costs."""
+        """Read what `to_dict` wrote; `Misfit` if it states less than its mechanism costs."""
         release = cls(**read_fields(cls, {"times": 1} | values))
         if not release._is_consistent():
-            raise ValueError(
+            raise Misfit(
                 "sensitivity, noise and cost of a release contradict each other"
             )
         return release
@@ -173,6 +188,11 @@ class Release:
         if not 0 < self.parameters.get("sampling_rate", 1.0) <= 1:
             return False
         mechanism = self.mechanism.code
+        # What neighbours agree in is no release.
+        if self.statistic.innermost.code is Statistic.RECORDS_OF_CLASSES:
+            return False
+        if self.norm is not NORMS.get(mechanism, self.norm):
+            return False
         if mechanism is Mechanism.STATED:
             return self._is_one_cost()
         if mechanism in _ONCE and self.times > 1:

@@ -113,11 +113,14 @@ class Statistic(Code):
         "episode_gradients",
         {"episodes": int, "n_components": int, "dim": int},
     )
-    WITH_CONSTANT = "with_constant", {"of": Term}
+    WITH_CONSTANT = "with_constant", {"of": Term, "constant": int}
     NUMBER_OF_RECORDS = "number_of_records"
     RECORDS_OF_CLASSES = "records_of_classes"
     CLASS_COUNTS = "class_counts", {"steps": int}
-    LABEL_COUNTS = "label_counts", {"steps": int, "max_labels": int}
+    LABEL_COUNTS = (
+        "label_counts",
+        {"steps": int, "max_labels": int, "n_classes": int},
+    )
     CLASS_SUMS = "class_sums", {"n_classes": int, "dim": int}
     CORRELATED_CLASS_SUMS = (
         "correlated_class_sums",
@@ -152,7 +155,10 @@ class Statistic(Code):
     RELIABILITY_BINS = "reliability_bins", {"steps": int}
     SCORE_HISTOGRAM = "score_histogram", {"steps": int}
     WHOLE_LABEL_SETS = "whole_label_sets", {"steps": int}
-    LABEL_OUTCOMES = "label_outcomes", {"max_labels": int, "steps": int}
+    LABEL_OUTCOMES = (
+        "label_outcomes",
+        {"max_labels": int, "n_classes": int, "steps": int},
+    )
     SIGNED_HITS = "signed_hits"
     DISAGREEMENTS = "disagreements"
     MOST_HITS = "most_hits", {"n_models": int, "steps": int}

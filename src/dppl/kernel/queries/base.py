@@ -20,7 +20,7 @@ records share one weight, or what they add is clipped together.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -34,6 +34,7 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import Budget
+from dppl.kernel.privacy.sensitivity import replaced, squared_norm_of
 from dppl.kernel.privacy.terms import Statistic, Term
 
 if TYPE_CHECKING:
@@ -45,9 +46,6 @@ Codes = NDArray[np.intp]
 # Lattice rows, in blocks of any length.
 Blocks: TypeAlias = Iterable[NDArray[np.int8]]
 
-# Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums
-# of 10¹¹ records fit into 64 bits.
-STEPS = 2**16
 # Relations between neighbours. In the last one a record is replaced by another of its
 # class.
 ADD_REMOVE = "add-remove"
@@ -55,7 +53,7 @@ REPLACE_ONE = "replace-one"
 WITHIN_CLASS = "replace-one within a class"
 
 
-class Query(ABC):
+class Query:
     """An exact integer function of records, and how far one record moves it."""
 
     # What the statement calls a query of an own method, in words; `self` is the query.
@@ -76,10 +74,6 @@ class Query(ABC):
     reads_label_sets: ClassVar[bool] = False
     # Probability with which a record is in the sample that an ask is of.
     sampling_rate: float = 1.0
-    # By how much more the square of a sum can move if a record is replaced than if one
-    # is added: 4 times in general, 2 where two records never add opposite vectors, and
-    # not at all where each adds 0 or 1.
-    _replaced: ClassVar[int] = 4
     # Noise for symmetric matrices is drawn above the diagonal alone.
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
 
@@ -90,9 +84,14 @@ class Query(ABC):
         return Term(Statistic.STATED, text=words)
 
     @property
-    @abstractmethod
     def squared_norm(self) -> Fraction:
-        """Square of the longest vector that a record adds."""
+        """Square of the longest vector that a record adds; an own query says it."""
+        known = squared_norm_of(self.statistic)
+        if known is None:
+            raise MeasurementError(
+                f"{type(self).__name__} must have a squared_norm: the square of the longest vector that a record adds"
+            )
+        return known
 
     @property
     def unit(self) -> float:
@@ -128,7 +127,8 @@ class Query(ABC):
 
     def squared_sensitivity(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
-        return self.squared_norm * (1 if relation == ADD_REMOVE else self._replaced)
+        factor = 1 if relation == ADD_REMOVE else replaced(self.statistic)
+        return self.squared_norm * factor
 
     def is_public(self, relation: str) -> bool:
         """Whether neighbours agree in its value, which then costs nothing."""
@@ -203,11 +203,6 @@ class RowQuery(Query):
             return super().statistic
         shape = {"n_classes": self.n_classes, "dim": self.lattice.dim}
         return Term(self._code, **{name: shape[name] for name in self._code.fields})
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """The square of a lattice row, to the degree of the query."""
-        return self._steps**2 * self.lattice.squared_norm**self._degree
 
     @property
     def unit(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ class CoinPressMeans(RowQuery, OwnAnswer):
     needs_rows = True
     repeats = False
     per_class = True
-    squared_norm = Fraction(1)
     unit = 1.0  # means of unit rows
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:

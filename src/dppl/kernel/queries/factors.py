@@ -25,13 +25,13 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.kernel.privacy.sensitivity import OWN_WEIGHT
+
 Kind: TypeAlias = Literal["tree", "toeplitz"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Planning a stream takes time and memory in proportion.
 MOST_TASKS = 10_000
-# Weight of a task in its own row of "toeplitz", and the share by which coefficients of
-# a bin differ at most.
-_UNIT = 4096
+# The share by which coefficients of a bin differ at most.
 _ALIKE = 20
 # Coefficients as integers of this unit, so that every machine rounds them alike.
 _FINE = 2**60
@@ -65,7 +65,7 @@ def prefix_variance(kind: str, n_tasks: int) -> float:
     if kind == "tree":
         return float(n_tasks.bit_count())
     ages = np.arange(1, n_tasks)
-    return float(1 + np.square(np.cumprod(1 - 1 / (2 * ages))).sum()) / _UNIT**2
+    return float(1 + np.square(np.cumprod(1 - 1 / (2 * ages))).sum()) / OWN_WEIGHT**2
 
 
 @lru_cache(maxsize=8)
@@ -108,7 +108,10 @@ def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
         ) in bins:  # the mean coefficient of the ages, in the unit of weights, to the nearest integer
             scale = (last - first + 1) * _FINE
             weights.append(
-                (2 * _UNIT * (totals[task - first + 1] - totals[task - last]) + scale)
+                (
+                    2 * OWN_WEIGHT * (totals[task - first + 1] - totals[task - last])
+                    + scale
+                )
                 // (2 * scale)
             )
         homes = [0]
@@ -124,5 +127,8 @@ def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
             else:
                 later.append((first, last))
             homes.append(len(later) - 1)
-        yield Row(_UNIT, np.array(weights, np.int64), np.array(homes, np.intp)), bins
+        yield (
+            Row(OWN_WEIGHT, np.array(weights, np.int64), np.array(homes, np.intp)),
+            bins,
+        )
         bins = later

@@ -20,7 +20,6 @@ class GramMatrix(RowQuery):
 
     _code = Statistic.GRAM_MATRIX
     _noise = SymmetricRoundedGaussian
-    _replaced = 2
     _degree = 2
 
     def exact(self, blocks: Blocks, codes: Codes) -> Int64:

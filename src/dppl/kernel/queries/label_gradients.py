@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,13 @@ from numpy.typing import NDArray
 
 from dppl.kernel.lattice.label_residuals import label_residuals, label_shortfalls
 from dppl.kernel.lattice.residuals import (
-    RESOLUTION,
     WEIGHT_STEPS,
     SoftmaxGradient,
     check_clip,
 )
+from dppl.kernel.privacy.sensitivity import RESOLUTION, STEPS
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
-    STEPS,
     Blocks,
     Codes,
     Float,
@@ -53,12 +51,12 @@ class LabelCounts(Query):
     @property
     def statistic(self) -> Term[Statistic]:
         """With the number of labels that count."""
-        return Term(Statistic.LABEL_COUNTS, steps=STEPS, max_labels=self.max_labels)
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """At most so many entries of 2¹⁶."""
-        return Fraction(min(self.max_labels, self.n_classes) * STEPS**2)
+        return Term(
+            Statistic.LABEL_COUNTS,
+            steps=STEPS,
+            max_labels=self.max_labels,
+            n_classes=self.n_classes,
+        )
 
     def exact(
         self,
@@ -117,7 +115,6 @@ class LabelShortfalls(SoftmaxQuery):
     """
 
     _code = Statistic.LABEL_SHORTFALLS
-    squared_norm = Fraction(RESOLUTION**2)
     unit = float(RESOLUTION)  # of the clipping norm
     whole_persons = True
     reads_label_sets = True

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import isqrt
 from typing import Any, Self
 
@@ -27,9 +26,9 @@ from dppl.kernel import persons, reading
 from dppl.kernel.mechanisms.exponential import ExponentialMechanism
 from dppl.kernel.mechanisms.randomness import Randomness
 from dppl.kernel.privacy.budgets import Budget
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
-    STEPS,
     OwnAnswer,
     Query,
     first_labels,
@@ -312,7 +311,6 @@ def _compared(
 class OutcomeQuery(Query):
     """A query of outcomes. A record adds a vector no longer than 2¹⁶; a person with all records adds none longer."""
 
-    squared_norm = Fraction(STEPS**2)
     unit = float(STEPS)  # a record
     whole_persons = True
 
@@ -511,12 +509,12 @@ class LabelOutcomes(OutcomeQuery):
     @property
     def statistic(self) -> Term[Statistic]:
         """With the number of labels that count."""
-        return Term(Statistic.LABEL_OUTCOMES, max_labels=self.max_labels, steps=STEPS)
-
-    @property
-    def squared_norm(self) -> Fraction:  # type: ignore[override]
-        """As the docstring proves."""
-        return min(2 * self.max_labels, self.n_classes) * super().squared_norm
+        return Term(
+            Statistic.LABEL_OUTCOMES,
+            max_labels=self.max_labels,
+            n_classes=self.n_classes,
+            steps=STEPS,
+        )
 
     def exact(self, held: SeveralOutcomes) -> Int64:  # type: ignore[override]
         """Return found, missed and false labels, shape (3, n_classes)."""
@@ -576,7 +574,6 @@ class MostHits(OwnAnswer):
     """
 
     n_models: int
-    squared_norm = Fraction(STEPS**2)
     unit = float(STEPS)
     whole_persons = True
     repeats = False

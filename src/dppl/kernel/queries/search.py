@@ -8,7 +8,6 @@ independent, given the records; and results have a total order.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -45,16 +44,6 @@ class RightAnswers(Query):
         if self.by_class:
             return Term(Statistic.RIGHT_ANSWERS_OF_CLASSES)
         return Term(Statistic.RIGHT_ANSWERS)
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """1 of one number, 2 of two numbers of one class."""
-        return Fraction(2 if self.by_class else 1)
-
-    @property
-    def _replaced(self) -> int:  # type: ignore[override]
-        """Twice as much by class, and as much in all."""
-        return 2 if self.by_class else 1
 
     def exact(self, blocks: Blocks, codes: Codes, *, model: Any) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""

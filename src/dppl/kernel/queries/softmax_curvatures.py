@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from dppl.kernel.lattice.curvatures import curvature_sums
-from dppl.kernel.lattice.residuals import RESOLUTION
 from dppl.kernel.mechanisms.symmetric import SymmetricRoundedGaussian
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import Statistic
 from dppl.kernel.queries.base import Blocks, Codes, Float, Int64
 from dppl.kernel.queries.softmax_gradients import SoftmaxQuery
@@ -24,14 +22,8 @@ class SoftmaxCurvatures(SoftmaxQuery):
 
     _code = Statistic.HESSIANS
     _noise = SymmetricRoundedGaussian
-    _replaced = 2
     _steps = RESOLUTION
     _degree = 2
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """4/27 of the longest square."""
-        return Fraction(4, 27) * super().squared_norm
 
     def exact(
         self, blocks: Blocks, codes: Codes, *, weights: Float, offsets: None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,13 @@ import numpy as np
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import (
-    RESOLUTION,
     WEIGHT_STEPS,
     SoftmaxGradient,
     longest_shortfall,
 )
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
     ADD_REMOVE,
@@ -99,14 +98,9 @@ class SoftmaxGradients(SoftmaxQuery):
     def statistic(self) -> Term[Statistic]:
         """With its shape, and whether there is a constant."""
         one = super().statistic
-        if self.bias:
-            return Term(Statistic.WITH_CONSTANT, of=one)
-        return one
-
-    @property
-    def squared_norm(self) -> Fraction:
-        """As `SoftmaxGradient` proves."""
-        return SoftmaxGradient(self.lattice, bias=self.bias).squared_sensitivity
+        if not self.bias:
+            return one
+        return Term(Statistic.WITH_CONSTANT, of=one, constant=self.bias)
 
     def checked(self, *, clip: float = 1.0, **released: Any) -> dict[str, Any]:
         """Compare shapes."""
@@ -149,10 +143,7 @@ class LongResiduals(SoftmaxQuery):
     """The number of records whose residual at released weights is longer than a threshold: a record adds 0 or 1."""
 
     _code = Statistic.LONG_GRADIENTS
-    squared_norm = Fraction(1)
     unit = 1.0
-    # 0 or 1 in place of 0 or 1: by 1 at most, as if one was added.
-    _replaced = 1
 
     def checked(  # type: ignore[override]
         self, *, weights: Float, offsets: Float, threshold: float
@@ -181,10 +172,8 @@ class Hits(SoftmaxQuery):
     """The number of records, or persons by most of theirs, whose own class has the largest logit: 0 or 1 each."""
 
     _code = Statistic.HITS_OF_EXAMPLES
-    squared_norm = Fraction(1)
     unit = 1.0
     whole_persons = True
-    _replaced = 1
 
     def exact(
         self,
@@ -214,7 +203,6 @@ class Shortfalls(SoftmaxQuery):
     """
 
     _code = Statistic.SHORTFALLS
-    squared_norm = Fraction(RESOLUTION**2)
     whole_persons = True
 
     @property

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.lattice.kernels import class_sums, weighted_sum
+from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
-    STEPS,
     WITHIN_CLASS,
     Blocks,
     Codes,
@@ -39,8 +39,6 @@ class NumberOfRecords(Query):
     """The number of records or persons that count: each adds 1. If one is replaced, it is paid for all the same."""
 
     statistic = Term(Statistic.NUMBER_OF_RECORDS)
-    squared_norm = Fraction(1)
-    _replaced = 1
     whole_persons = True
 
     def exact(
@@ -91,7 +89,6 @@ class ClassCounts(Query):
 
     n_classes: int
     statistic = Term(Statistic.CLASS_COUNTS, steps=STEPS)
-    squared_norm = Fraction(STEPS**2)
     unit = float(STEPS)  # a record
     whole_persons = True
 

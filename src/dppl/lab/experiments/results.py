@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dppl._utils.files import locked, named, write_atomically
+from dppl._utils.outside import parse_any
 from dppl.errors import InputError
 from dppl.lab.experiments.cells import SCHEMA
 
@@ -111,7 +112,7 @@ def _parse(content: bytes, path: Path) -> list[Result]:
     for number, line in enumerate(content.splitlines(), start=1):
         where = f"{path}: line {number}"
         try:
-            result = json.loads(line)
+            result = parse_any(line)
             schema = result["schema"]
             key = result["key"]
             status = result["status"]

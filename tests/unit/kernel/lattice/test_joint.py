@@ -9,7 +9,8 @@ import pytest
 from dppl.kernel.lattice import Lattice, joint, residuals
 from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.label_residuals import label_residuals
-from dppl.kernel.lattice.residuals import RESOLUTION, SoftmaxGradient
+from dppl.kernel.lattice.residuals import SoftmaxGradient
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 
 DIM = 16
 CLASSES = 3

@@ -8,8 +8,9 @@ import pytest
 from dppl.kernel.lattice import Lattice, residuals, stream
 from dppl.kernel.lattice.joint import Persons
 from dppl.kernel.lattice.label_residuals import label_residuals, label_shortfalls
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.lattice.similarities import SimilarityClip, utilities
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 
 compiled = pytest.importorskip("numba") and pytest.importorskip(
     "dppl.kernel.lattice.compiled"

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice, iter_blocks, residuals, stream
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS, SoftmaxGradient
 from dppl.kernel.lattice.stream import LatticeRows
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.records import HeldRecords
 
 DIM = 6

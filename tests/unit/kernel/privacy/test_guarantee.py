@@ -29,6 +29,7 @@ from dppl.kernel.privacy.terms import (
     PublicInput,
     Statistic,
     Term,
+    Unit,
 )
 from dppl.lab.friendly import FriendlyCore
 from dppl.statement.words import table as table_of
@@ -36,11 +37,12 @@ from dppl.statement.words import table as table_of
 RELEASE = Release(
     mechanism=Term(Mechanism.ROUNDED_GAUSSIAN),
     statistic=Term(Statistic.CLASS_SUMS, n_classes=3, dim=4),
-    sensitivity=2.5,
+    sensitivity=63.5,
     norm=Norm.L2,
-    parameters={"noise_std": 2.5},
+    parameters={"noise_std": 63.5},
     cost={"mu": 1.0, "rho": 0.5},
 )
+OWN = Term(Statistic.STATED, text="what an author asked")
 ROWS = Term(Statistic.PUBLIC_POSITIONS, n_selected=1, n_classes=3)
 # A mechanism whose cost is known in zCDP only.
 CONCENTRATED = replace(
@@ -53,6 +55,8 @@ SAMPLED = replace(CONCENTRATED, cost={"epsilon": 1.0, "delta": 1e-6})
 SEARCH = replace(
     RELEASE,
     mechanism=Term(Mechanism.REPEAT_AND_SELECT),
+    statistic=OWN,
+    sensitivity=2.5,
     parameters={"noise_std_of_score": 25.0, "validation_share": 0.2},
     cost={"rho_per_run": 0.01, "mean_runs": 5.0},
 )
@@ -124,7 +128,7 @@ def test_the_paragraph_names_everything_a_reader_must_know():
         "one record",
         "add-remove",
         "class sums",
-        "2.5",
+        "63.5",
         "the encoder",
         "timing",
     ):
@@ -261,6 +265,7 @@ def test_an_epsilon_of_samples_is_known_at_their_delta_and_above():
 POISSON = replace(
     RELEASE,
     mechanism=Term(Mechanism.SAMPLED_ROUNDED_GAUSSIAN),
+    statistic=OWN,
     sensitivity=1.0,
     parameters={"noise_std": 3.0, "sampling_rate": 0.1},
     cost={"epsilon": 1.009, "delta": 1e-6},
@@ -359,13 +364,113 @@ def test_a_selection_counts_what_one_step_between_neighbours_changes():
     persons = Term(Neighbours.PERSON_IN_CLASSES, max_classes=3)
     for release, whose in (
         (both, {"adjacency": "replace-one"}),
-        (one.for_rows(3), {"neighbours": persons}),
+        (one.for_rows(3), {"neighbours": persons, "unit": Unit.PERSON}),
     ):
         fields = guarantee(releases=(release,), **whose).to_dict()
         assert Guarantee.from_dict(fields).to_dict() == fields
         fields["releases"] = [one.to_dict()]
-        with pytest.raises(ValueError, match="less than its neighbours"):
+        with pytest.raises(ValueError, match="states less than its neighbours"):
             Guarantee.from_dict(fields)
+
+
+COUNTS = replace(
+    noise(1.0),
+    statistic=Term(Statistic.NUMBER_OF_RECORDS),
+    sensitivity=1.0,
+    parameters={"noise_std": 1.0},
+)
+WITH_CONSTANT = Term(
+    Statistic.WITH_CONSTANT,
+    of=Term(Statistic.CLIPPED_GRADIENTS, n_classes=3, dim=4),
+    constant=100,
+)
+OF_A_TASK = Term(Statistic.OF_ONE_TASK, of=RELEASE.statistic)
+LABELS = Term(Statistic.LABEL_COUNTS, steps=2**16, max_labels=5, n_classes=3)
+SEARCHED = {"n_candidates": 2, "estimator": "MeanPrototypes", "scoring": "balanced"}
+SEARCHED = Term(Statistic.BEST_CANDIDATE, **SEARCHED)
+STREAM = {"n_classes": 3, "dim": 4, "max_tasks": 5, "noise": "tree"}
+STREAM = Term(Statistic.CORRELATED_CLASS_SUMS, **STREAM)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "added", "replaced"),
+    [
+        (RELEASE.statistic, 63.5, 127.0),
+        (OF_A_TASK, 63.5, 127.0),
+        (COUNTS.statistic, 1.0, 1.0),
+        (Term(Statistic.GRAM_MATRIX, dim=4), 63.5**2, 63.5**2 * 2**0.5),
+        (WITH_CONSTANT, 2**20 * math.hypot(63.5, 100), 2**21 * math.hypot(63.5, 100)),
+        (LABELS, 2**16 * 3**0.5, 2**17 * 3**0.5),
+        (SEARCHED, 2**0.5, 2.0),
+        (STREAM, 63.5 * 3**0.5, 127.0 * 3**0.5),
+    ],
+)
+def test_a_statement_says_at_least_how_far_its_neighbours_move_it(
+    statistic, added, replaced
+):
+    for adjacency, most in (("add-remove", added), ("replace-one", replaced)):
+
+        def read(sensitivity, adjacency=adjacency):
+            one = replace(
+                noise(1.0),
+                statistic=statistic,
+                sensitivity=sensitivity,
+                parameters={"noise_std": sensitivity},
+            )
+            fields = guarantee(releases=(one,), adjacency=adjacency).to_dict()
+            return Guarantee.from_dict(fields)
+
+        assert read(most).mu == 1.0
+        assert read(1.5 * most).mu == 1.0  # which is less than it could say
+        with pytest.raises(ValueError, match="states less than its neighbours"):
+            read(0.9999 * most)
+
+
+def test_rows_of_a_person_move_it_together():
+    persons = Term(Neighbours.PERSON_IN_CLASSES, max_classes=7)
+    whose = {"neighbours": persons, "unit": Unit.PERSON}
+    fields = guarantee(releases=(RELEASE.for_rows(3),), **whose).to_dict()
+    assert Guarantee.from_dict(fields)  # of three classes
+    fields = guarantee(releases=(RELEASE.for_rows(2),), **whose).to_dict()
+    with pytest.raises(ValueError, match="states less than its neighbours"):
+        Guarantee.from_dict(fields)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"unit": "person"},
+        {"unit": "person_in_tasks"},
+        {"adjacency": "replace-one"},
+        {"neighbours": {"code": "record_replaced_in_class"}},
+        {"neighbours": {"code": "whole_person"}},
+        {"neighbours": {"code": "in_each_task", "of": {"code": "whole_person"}}},
+    ],
+)
+def test_unit_adjacency_and_neighbours_are_of_one_relation(changes):
+    fields = guarantee(releases=(COUNTS,)).to_dict()
+    assert Guarantee.from_dict(fields)
+    assert Guarantee.from_dict(
+        fields | {"unit": "person", "neighbours": {"code": "whole_person"}}
+    )
+    with pytest.raises(ValueError, match="one relation"):
+        Guarantee.from_dict(fields | changes)
+
+
+def test_what_is_public_is_no_release_and_no_norm_is_of_another_mechanism():
+    for one in (
+        replace(COUNTS, statistic=Term(Statistic.RECORDS_OF_CLASSES)),
+        replace(COUNTS, norm=Norm.FROBENIUS),
+    ):
+        assert read_again(COUNTS)
+        with pytest.raises(ValueError, match="contradict"):
+            read_again(one)
+
+
+def test_a_ledger_says_what_it_cannot_charge_and_what_to_choose():
+    for name, advice in (("sampled", "sampling_rate"), ("friendly", "another method")):
+        with pytest.raises(BudgetError, match=advice):
+            guarantee(releases=(HONEST[name],)).costs()
 
 
 @pytest.mark.parametrize("name", ["search", "sampled"])
