@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 HEAD = """\
-# A public schema of columns, for --encoder columns:THIS_FILE. Write it from knowledge of
+# A public schema of columns, for the encoder columns:THIS_FILE. Write it from knowledge of
 # the field, and never from the data: bounds read off the records, or a list of the values
 # that occur, tell what one person's record is. Lines with "?" must be filled in, and
 # columns that shall not be used removed. Forms:

@@ -189,6 +189,7 @@ AFTER = [
 OWNERS = {
     "bench": "no guarantee covers that",
     "check": "For the data owner's eyes only",
+    "columns": "and no value",  # tests/unit/encoders/test_columns.py
     "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
     "table": "For the owner of the records only",
     "evaluate": "do not publish them",

@@ -42,7 +42,7 @@ def test_options_are_called_as_the_fields_of_requests():
 
 
 def test_there_are_no_more_commands_and_options_than_a_user_can_know():
-    assert len(commands()) <= 22
+    assert len(commands()) <= 23
     assert len(options()) <= 171
 
 

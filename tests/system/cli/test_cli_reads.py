@@ -16,7 +16,7 @@ import pytest
 
 import dppl
 from dppl import GaussianDP, Ledger, PrivateClassifier
-from dppl.cli import check
+from dppl.cli import _owner
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import DpplError
 from dppl.io import write_table
@@ -488,7 +488,7 @@ def test_every_command_stops_where_it_is_asked_to_and_only_there(
 def test_without_a_terminal_a_review_reads_nothing(
     name, folder, readers, cli, error_line, monkeypatch
 ):
-    monkeypatch.setattr(check, "_TERMINAL", "/nowhere/tty")
+    monkeypatch.setattr(_owner, "_TERMINAL", "/nowhere/tty")
     result = cli(*READERS[name][0], "--unusable", "ask")  # and there is nothing to read
     assert (result.exit_code, charges(folder)) == (2, 0)
     assert error_line(result).startswith(
@@ -547,7 +547,7 @@ def shown_on(terminal, until):
 def terminal(monkeypatch):
     """A terminal in the place of the one that controls the process; returns what writes to it and reads from it."""
     ours, theirs = pty.openpty()
-    monkeypatch.setattr(check, "_TERMINAL", os.ttyname(theirs))
+    monkeypatch.setattr(_owner, "_TERMINAL", os.ttyname(theirs))
 
     def answer(text):
         os.write(ours, f"{text}\n".encode())

@@ -86,7 +86,9 @@ def test_what_makes_another_function(field):
     ],
 )
 def test_what_names_no_encoder_is_refused(uri):
-    with pytest.raises(ParameterError, match="encoder must be timm:NAME"):
+    with pytest.raises(
+        ParameterError, match="encoder must be columns:SCHEMA, timm:NAME"
+    ):
         load_encoder(uri)
 
 

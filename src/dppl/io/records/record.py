@@ -306,9 +306,12 @@ class NoRecords(Source):
 class TextRows(Source):
     """Texts, or several cells, in rows of a file or query whose columns have names; labels and ids are texts, too."""
 
+    modality = "text"
+
     def __init__(self, columns: Columns, **parameters: str) -> None:
         self.columns = columns
-        self.modality = "row" if isinstance(columns.x, tuple) else "text"
+        if isinstance(columns.x, tuple):
+            self.modality = "row"
         self.label_type = None if columns.y is None else pa.string()
         self.person_type = None if columns.person is None else pa.string()
         self.parameters = {**parameters, **columns.as_dict()}
@@ -324,7 +327,9 @@ class TextRows(Source):
 
     def _record(self, number: int, fields: dict[str, Any]) -> Record:
         """Return the record in a row, by what its fields are for."""
-        text = fields["x"] if self.modality == "text" else as_row(fields["x"])
+        text = fields["x"]
+        if self.modality == "row":
+            text = as_row(text)
         identity = fields.get("id", number)
         try:
             person = person_of(fields.get("person"))
