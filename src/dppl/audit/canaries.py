@@ -230,34 +230,40 @@ def worst_case(
         if "first" in plan.measurements:  # prototypes that later releases depend on
             both = np.tile([row, opposite], (_SETTLED, 1))
             data = AuditData(both, np.tile([classes[-1], label], _SETTLED))
-        if estimator.starts_from_examples and (
-            examples or hasattr(estimator, "clip_quantile")
-        ):
-            contradict = hasattr(
-                estimator, "clip_quantile"
-            )  # AdaMix, whose clipping norm follows from its examples
-            data = replace(
-                data,
-                public=PublicData(
-                    None, *_examples(estimator, row, classes, contradict)
-                ),
-            )
-        # The worst record is one record, and fits that try it have no person IDs.
-        single: EmbeddingClassifier = clone(estimator)
-        if single.max_classes_per_person is not None:
-            single.set_params(max_classes_per_person=None)
+        # Of AdaMix, whose clipping norm follows from its examples.
+        contradict = hasattr(estimator, "clip_quantile")
+        if estimator.starts_from_examples and (examples or contradict):
+            made = _examples(estimator, row, classes, contradict)
+            data = replace(data, public=PublicData(None, *made))
         # A gradient changes most by the opposite row; a Gram matrix cannot tell that
         # from the row itself.
         others = [opposite, orthogonal] if replaces else [None]
-        canaries = [Canary(row, label, Likelihood((), ()), other) for other in others]
-        canary, _ = max(
-            (_learn(single, data, one) for one in canaries), key=lambda case: case[1]
-        )
+        canary = _likeliest(estimator, data, row, label, others)
     if person_records is not None:
         return _person(estimator, data, canary, person_records, spread)
     if spread:
         raise ParameterError("spread goes with person_records: pass both or neither.")
     return data, canary
+
+
+def _likeliest(
+    estimator: EmbeddingClassifier,
+    data: AuditData,
+    row: Float,
+    label: Any,
+    others: Sequence[Float | None],
+) -> Canary:
+    """Return the canary, by what takes its place, whose likelihood ratio shows most."""
+    # The worst record is one record, and fits that try it have no person IDs.
+    single: EmbeddingClassifier = clone(estimator)
+    if single.max_classes_per_person is not None:
+        single.set_params(max_classes_per_person=None)
+    tried = []
+    for other in others:
+        canary = Canary(row, label, Likelihood((), ()), other)
+        tried.append(_learn(single, data, canary))
+    best, _ = max(tried, key=lambda case: case[1])
+    return best
 
 
 def _examples(

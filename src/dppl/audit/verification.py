@@ -1,7 +1,7 @@
 """Whether a model file states what its method costs: everything is computed again, from parameters alone.
 
 The way is the one of a fit before it reads a record: method and parameters,
-measurements, reach, noise, mu, epsilon.
+measurements, sensitivity, noise, mu, epsilon.
 """
 
 from __future__ import annotations

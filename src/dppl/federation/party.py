@@ -111,7 +111,7 @@ class Party:
     -----
     **Privacy.** Unit: one record, or a person with `groups`. Relation: add or remove.
     Released: the noisy answers of each plan that was charged, to everybody.
-    Sensitivity: of each the reach of its query (`dppl.kernel.queries`). Public inputs:
+    Sensitivity: the L2 sensitivity of each query (`dppl.kernel.queries`). Public inputs:
     all that a plan holds, `name`, `at_most`, the width and encoder of `X`, and whether
     its table says that rows may depend on one another by rounding. Not covered: records
     of the same person elsewhere, timing, whether it takes part.
@@ -375,7 +375,7 @@ class Party:
         return answer
 
     def _drawn(self, paid: _Paid, name: str, released: dict[str, Any]) -> Any:
-        """Ask the counter of the kernel, whose noise is fresh."""
+        """Ask the `Measure` of the kernel, whose noise is fresh."""
         read = paid.agreement
         with one_thread_each, np.errstate(all="ignore"):
             if paid.records is None:  # they are read once for all asks of a plan

@@ -98,7 +98,7 @@ class NetworkGradients(OwnAnswer):
     `integral` says that records hold whole numbers, and `mu` what is released besides,
     within the same budget. An ask is at the values of all that is `kept`: the trained
     weights, and what others may set. The module is copied, with weights of this
-    `precision`. Rows are float32 in each, so the reach does not depend on it, nor on
+    `precision`. Rows are float32 in each, so the sensitivity does not depend on it, nor on
     `keep_filters`, which is for gradients.
     """
 
@@ -286,7 +286,7 @@ class NetworkGradients(OwnAnswer):
         ):  # in place: with many trained weights this is most of the memory
             columns.mul_(scale).round_()  # trunc_ takes ten times as long
             squared += columns.double().square_().sum(1, keepdim=True)
-        # The exact check on which the reach rests: a row that is too long, or holds
+        # The exact check on which the sensitivity rests: a row that is too long, or holds
         # what is no number, becomes zero.
         return rows.index_fill_(
             0, (~(squared <= float(RADIUS) ** 2)).nonzero()[:, 0], 0.0
@@ -493,7 +493,7 @@ class NetworkGradients(OwnAnswer):
 class PrivateRecords:
     """Private records with their labels, checked by shapes and types, which are public.
 
-    Nobody reads them before a counter is opened over them. `recode` changes the codes
+    They are read only when `counter` opens access to them. `recode` changes the codes
     of the classes.
     """
 
@@ -523,7 +523,7 @@ class PrivateRecords:
         random_state: int | None,
         used: int,
     ) -> Measure:
-        """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
+        """Read the labels, and open access to the gradients; `used` says how many asks are spent."""
         unknown: UnknownLabels = (
             "ignore" if self._unknown_labels == "ignore" else "error"
         )

@@ -156,6 +156,31 @@ class Recipe:
                 )
 
 
+def _check_selection(module: Any, selection: WeightSelection) -> None:
+    """Raise unless a selection gives flat positions in parameters of the module."""
+    sizes = {name: weight.numel() for name, weight in module.named_parameters()}
+    if not selection or not set(selection) <= set(sizes):
+        raise ParameterError(
+            "must name parameters of the module, at least one.", parameter="selection"
+        )
+    for name, places in selection.items():
+        given = np.arange(1) if places is None else places
+        is_array = (
+            isinstance(given, np.ndarray)
+            and given.dtype == np.int64
+            and given.ndim == 1
+            and len(given)
+        )
+        if (
+            not is_array
+            or given[0] < 0
+            or given[-1] >= sizes[name]
+            or (np.diff(given) <= 0).any()
+        ):
+            rule = "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
+            raise ParameterError(f"{rule}.", parameter="selection")
+
+
 @dataclass(kw_only=True, eq=False)
 class Training:
     """DP-SGD [1] on chosen weights of a module, settled from public values before a private record is read.
@@ -202,30 +227,7 @@ class Training:
         released = secure_noise(self.random_state)
         self.steps = n_steps(self.recipe.epochs, self.sampling_rate)
         self.selection = dict(self.selection)
-        sizes = {
-            name: weight.numel() for name, weight in self.module.named_parameters()
-        }
-        if not self.selection or not set(self.selection) <= set(sizes):
-            raise ParameterError(
-                "must name parameters of the module, at least one.",
-                parameter="selection",
-            )
-        for name, places in self.selection.items():
-            given = np.arange(1) if places is None else places
-            is_array = (
-                isinstance(given, np.ndarray)
-                and given.dtype == np.int64
-                and given.ndim == 1
-                and len(given)
-            )
-            if (
-                not is_array
-                or given[0] < 0
-                or given[-1] >= sizes[name]
-                or (np.diff(given) <= 0).any()
-            ):
-                rule = "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty"
-                raise ParameterError(f"{rule}.", parameter="selection")
+        _check_selection(self.module, self.selection)
         refuse(self.module, self.selection)
         width = None
         if self.heads:
@@ -249,14 +251,7 @@ class Training:
             keep_filters=self.recipe.keep_filters,
         )
         if self.heads:
-            try:  # on a record of zeros, before anything is paid
-                zeros = np.zeros((1, *self.shape), np.float32)
-                self.gradients.features(
-                    zeros, str(self.head), weights_of(self.module, self.kept)
-                )
-            except ValueError:
-                rule = "of a recipe needs a head that is called once a record, with one vector"
-                raise ParameterError(f"{rule}.", parameter="default_head") from None
+            self._check_head()
         declared = {"gradients": Measurement(self.gradients, times=self.steps)}
         self.measurements = calibrated(self.budget, declared, "add-remove")
         guarantee = guarantee_of(
@@ -275,6 +270,18 @@ class Training:
         torch = str(optional("torch", "torch", "torch").__version__)
         software = {**guarantee.software, "torch": torch}
         self.guarantee = replace(guarantee, secure_noise=released, software=software)
+
+    def _check_head(self) -> None:
+        """Try the features of the head on a record of zeros, before anything is paid."""
+        zeros = np.zeros((1, *self.shape), np.float32)
+        weights = weights_of(self.module, self.kept)
+        try:
+            self.gradients.features(zeros, str(self.head), weights)
+        except ValueError:
+            rule = (
+                "of a recipe needs a head that is called once a record, with one vector"
+            )
+            raise ParameterError(f"{rule}.", parameter="default_head") from None
 
     def run(
         self,

@@ -1,8 +1,7 @@
-"""Where classifiers touch private values: queries, measurements, and the counter at which a method asks.
+"""Where classifiers touch private values: queries, measurements, and `Measure`, which answers them.
 
-A *query* is an exact integer function of the records, with the distance by which one
-record moves it. A
-*measurement* is a query, its share of the budget and how often it may be asked. A
+A *query* is an exact integer function of the records, with a bound on its sensitivity.
+A *measurement* is a query, its share of the budget and how often it may be asked. A
 method declares its measurements from public values and learns by asking `Measure`,
 which answers with noise; it never sees a record.
 """

@@ -1,4 +1,4 @@
-"""The counter at which a method asks: what was declared, as often as was paid for, with noise."""
+"""Access to private records within a budget: declared queries, answered with noise, as often as was paid for."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class _Counter:
 
 
 class Measure:
-    """Private records behind a counter: ``measure(name, **released)`` answers with noise, or refuses.
+    """Access to private records within the budget: ``measure(name, **released)`` answers with noise, or refuses.
 
     Nothing else that a method gets can reach a record. It ends with the fit, and is
     neither copied nor pickled.
@@ -210,7 +210,7 @@ class Measure:
             return answered(query, paid.mechanism, records, counter.source, **released)
 
     def at(self, **released: Any) -> Measure:
-        """Return the same counter, at which every ask has these arguments, too."""
+        """Return the same access with these arguments in every query; both count the same asks."""
         bound = Measure.__new__(Measure)
         bound._paid = self._paid
         bound._counter = self._counter
@@ -218,11 +218,11 @@ class Measure:
         return bound
 
     def __enter__(self) -> Measure:
-        """Return the counter."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the records: a method that keeps the counter keeps none, and every later ask is refused."""
+        """Let go of the records: a method that keeps its `measure` keeps none, and every later ask is refused."""
         records = self._counter.records
         self._counter.records = None
         if hasattr(records, "close"):
@@ -250,5 +250,5 @@ class Measure:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse copies, which would count separately."""
         raise TypeError(
-            "a counter is neither copied nor pickled: a copy would count anew"
+            "a Measure is neither copied nor pickled: a copy would count anew"
         )

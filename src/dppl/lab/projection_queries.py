@@ -153,7 +153,7 @@ class Projected(OwnAnswer):
     needs_rows = True
 
     # A lattice maps projected rows, of any length, to rows of its norm, so the query's
-    # own reach holds.
+    # own sensitivity holds.
     repeats = property(attrgetter("query.repeats"))
     squared_norm = property(attrgetter("query.squared_norm"))
     unit = property(attrgetter("query.unit"))

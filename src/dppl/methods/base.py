@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import field, fields, replace
@@ -23,6 +23,7 @@ from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.stream import one_thread_each
 from dppl.kernel.measure import (
+    Calibrated,
     Measure,
     Measurement,
     calibrated,
@@ -48,7 +49,7 @@ from dppl.methods.parameters import (
     parameters,
     with_options,
 )
-from dppl.methods.public_data import PublicData
+from dppl.methods.public_data import PublicData, PublicValues
 from dppl.methods.released import PaidBy, ReleasedClassifier
 
 if TYPE_CHECKING:
@@ -351,18 +352,31 @@ class EmbeddingClassifier(ReleasedClassifier):
             multilabel=self.multilabel,
             whole_persons=self.whole_persons,
         )
-        replaces = self.adjacency == "replace-one"
-        within = replaces and self.replaces_within_classes
+        relation: str = self.adjacency
+        if relation == "replace-one" and self.replaces_within_classes:
+            relation = WITHIN_CLASS
         n_rows = rows_of_a_person(
             self.max_classes_per_person, len(classes), whole=self.whole_persons
         )
-        paid = calibrated(
-            self.budget, declared, WITHIN_CLASS if within else self.adjacency, n_rows
-        )
+        paid = calibrated(self.budget, declared, relation, n_rows)
+        guarantee = self._guarantee(paid, relation, public)
+        given = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name != "public"
+        }
+        return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
+
+    def _guarantee(
+        self, paid: Mapping[str, Calibrated], relation: str, public: PublicValues
+    ) -> Guarantee:
+        """State what a fit of single records promises, from public values alone."""
+        replaces = self.adjacency == "replace-one"
+        within = relation == WITHIN_CLASS
         read = self.public_rows != "unused" or (
             self.lattice is not None and self.lattice.reads_public_rows
         )
-        guarantee = Guarantee(
+        return Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
             neighbours=(Term(Neighbours.RECORD_REPLACED_IN_CLASS) if within else None),
@@ -385,12 +399,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             secure_noise=secure_noise(self.random_state),
         )
-        given = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name != "public"
-        }
-        return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 
     def most_bytes(self, plan: Plan, X: Any = None, groups: Any = None) -> int:
         """Return how large the model file of a fit by this plan is at most: a function of public values.
@@ -514,7 +522,7 @@ class Classifier(EmbeddingClassifier):
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    answers to the declared measurements. Sensitivity: of each the reach of its query
+    answers to the declared measurements. Sensitivity: the L2 sensitivity of each query
     (`dppl.kernel.queries`), which the method cannot change. Public inputs: `classes`,
     all parameters, `public`, `n_features`, and whatever `measurements` and `learn` take
     from elsewhere. Not covered: a method that reads private values by another way than

@@ -30,6 +30,7 @@ from dppl.methods.linear import (
     CentredClassifier,
     ClassSizes,
     ExampleClassifier,
+    Frame,
     GuidedAscent,
     intercepts,
     measured_size,
@@ -161,17 +162,43 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         sizes = ClassSizes.of(
             size, measure("counts") / unit, measure.noise_std("counts") / unit
         )
-
-        # The mean of rows, in which classes weigh alike as far as noise allows.
-        unit = measure.unit("mean")
-        noise_std = measure.noise_std("mean") / unit
+        noise_std = measure.noise_std("mean") / measure.unit("mean")
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
-        noisy = measure("mean", weights=mean_weights) / unit @ frame.basis
-        weight = sizes.total * float(sizes.shares @ on_grid(mean_weights, GRID)) / GRID
-        center = shrunken_mean(noisy, weight, frame.center, noise_std)
-
-        # Sixteen gradients of the softmax loss on rows minus that mean.
+        center = self._center(measure, frame, sizes, mean_weights)
         lattice = frame.lattice(center)
+        coef = self._ascended(measure, setting, sizes, lattice)
+
+        # Intercepts with which classes that weigh alike are predicted equally often.
+        unit = measure.unit("shortfalls")
+        noisy = measure(
+            "shortfalls",
+            weights=coef @ frame.basis.T,
+            class_weights=sizes.balancing,
+            at=lattice,
+        )
+        intercept = intercepts(
+            noisy / unit, measure.noise_std("shortfalls") / unit, sizes, mean_weights
+        )
+        self._set_model(
+            coef @ frame.axes.T, frame.axes @ center, intercept, sizes.shares
+        )
+
+    def _center(
+        self, measure: Measure, frame: Frame, sizes: ClassSizes, weights: Float
+    ) -> Float:
+        """Return the mean of rows, in which classes weigh alike as far as noise allows."""
+        unit = measure.unit("mean")
+        noisy = measure("mean", weights=weights) / unit @ frame.basis
+        total = sizes.total * float(sizes.shares @ on_grid(weights, GRID)) / GRID
+        return shrunken_mean(
+            noisy, total, frame.center, measure.noise_std("mean") / unit
+        )
+
+    def _ascended(
+        self, measure: Measure, setting: Setting, sizes: ClassSizes, lattice: Lattice
+    ) -> Float:
+        """Climb along sixteen gradients of the softmax likelihood of rows about the mean."""
+        frame = setting.prepared
         basis = frame.basis
         offsets = np.log(sizes.shares)
         unit = measure.unit("gradients") / CLIP
@@ -195,22 +222,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
                 "gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice
             )
             ascent.move(noisy / unit @ basis)
-
-        # Intercepts with which classes that weigh alike are predicted equally often.
-        unit = measure.unit("shortfalls")
-        weights = ascent.weights @ basis.T
-        noisy = (
-            measure(
-                "shortfalls", weights=weights, class_weights=sizes.balancing, at=lattice
-            )
-            / unit
-        )
-        intercept = intercepts(
-            noisy, measure.noise_std("shortfalls") / unit, sizes, mean_weights
-        )
-        self._set_model(
-            ascent.weights @ frame.axes.T, frame.axes @ center, intercept, sizes.shares
-        )
+        return ascent.weights
 
     def _classifier_of_examples(
         self, setting: Setting, lattice: Lattice

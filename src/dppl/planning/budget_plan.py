@@ -260,32 +260,7 @@ def plan_budget(
     >>> plan.classes[0].size, plan.classes[0].found
     (20, 'no')
     """
-    if n_features is not None:
-        validate.positive_integer(n_features=n_features)
-    if encoder is not None:
-        validate.one_of(
-            FEATURES,
-            "for another, give its width, as in ",
-            Argument("n_features", 768),
-            encoder=encoder,
-        )
-    if encoder is None:
-        width = n_features
-    else:
-        width = FEATURES[encoder]
-    if width is None:
-        raise ParameterError(
-            "must be given, or a known encoder such as ",
-            Argument("encoder", "minilm"),
-            ".",
-            parameter="n_features",
-        )
-    if n_features not in (None, width):
-        raise ParameterError(
-            f"must be {width}, as of {encoder}, or left out; got {n_features}.",
-            parameter="n_features",
-        )
-    n_features = int(width)
+    n_features = _checked_width(n_features, encoder)
     n_records, smallest = checked_guesses(n_classes, smallest, n_records=n_records)
     validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
     if ceiling is not None:
@@ -295,28 +270,8 @@ def plan_budget(
                 f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.",
                 parameter="ceiling",
             )
-    validate.one_of(("auto", *BY_METHOD), method=method)
     validate.one_of(get_args(Describe), describe=describe)
-    if method == "multilabel":
-        raise ParameterError(
-            "must be of one label a record: nothing was measured for several.",
-            parameter="method",
-        )
-    chosen = method_for(budget) if method == "auto" else method
-    if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
-        raise BudgetError(
-            f"pure DP cannot be spent by {chosen}, whose noise is Gaussian; add a delta, or choose the method public."
-        )
-    if chosen == "public" and not n_public:
-        raise ParameterError(
-            "must be above 0 for a method that selects public rows; got 0.",
-            parameter="n_public",
-        )
-    if n_parties > 1 and chosen == "public":
-        raise ParameterError(
-            "above 1 is for methods that ask for sums, not selections.",
-            parameter="n_parties",
-        )
+    chosen = _checked_method(method, budget, n_public, n_parties)
     if describe == "names" and chosen != "softmax":
         raise ParameterError(
             "names goes with the method softmax; leave it out.", parameter="describe"
@@ -341,19 +296,6 @@ def plan_budget(
     else:
         factor = setting.law.spread
     other = replace(setting, law=laws["names" if describe == "none" else "none"])
-    # What a ledger is charged follows from the measurements that a fit declares; a pure
-    # cost stands first where it is paid.
-    pool = None
-    if chosen == "public":
-        pool = PublicData(np.eye(1, n_features))
-    estimator: Any = BY_METHOD[chosen].load()(
-        budget, classes=range(n_classes), public=pool
-    )
-    costs = estimator.plan(n_features).guarantee.costs()
-    if isinstance(budget, PureDP):
-        pure = {"epsilon": total_epsilon(costs)}
-    else:
-        pure = {}
     # Twice the budget is twice its first parameter; delta stays.
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
@@ -390,8 +332,81 @@ def plan_budget(
         train=None
         if texts or isinstance(budget, PureDP)
         else is_worth_training(budget, n_classes, n_records),
-        cost={**pure, "mu": total_mu(costs), "rho": total_rho(costs)},
+        cost=_cost(chosen, budget, n_classes, n_features),
     )
+
+
+def _checked_width(n_features: int | None, encoder: str | None) -> int:
+    """Return the number of features, of a known encoder or as given."""
+    if n_features is not None:
+        validate.positive_integer(n_features=n_features)
+    if encoder is not None:
+        validate.one_of(
+            FEATURES,
+            "for another, give its width, as in ",
+            Argument("n_features", 768),
+            encoder=encoder,
+        )
+        width = FEATURES[encoder]
+        if n_features not in (None, width):
+            raise ParameterError(
+                f"must be {width}, as of {encoder}, or left out; got {n_features}.",
+                parameter="n_features",
+            )
+        return width
+    if n_features is None:
+        raise ParameterError(
+            "must be given, or a known encoder such as ",
+            Argument("encoder", "minilm"),
+            ".",
+            parameter="n_features",
+        )
+    return int(n_features)
+
+
+def _checked_method(
+    method: str, budget: Budget, n_public: int | None, n_parties: int
+) -> str:
+    """Return the method of a plan, if it can spend the budget on what there is."""
+    validate.one_of(("auto", *BY_METHOD), method=method)
+    if method == "multilabel":
+        raise ParameterError(
+            "must be of one label a record: nothing was measured for several.",
+            parameter="method",
+        )
+    chosen = method_for(budget) if method == "auto" else method
+    if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
+        raise BudgetError(
+            f"pure DP cannot be spent by {chosen}, whose noise is Gaussian; add a delta, or choose the method public."
+        )
+    if chosen == "public" and not n_public:
+        raise ParameterError(
+            "must be above 0 for a method that selects public rows; got 0.",
+            parameter="n_public",
+        )
+    if n_parties > 1 and chosen == "public":
+        raise ParameterError(
+            "above 1 is for methods that ask for sums, not selections.",
+            parameter="n_parties",
+        )
+    return chosen
+
+
+def _cost(
+    method: str, budget: Budget, n_classes: int, n_features: int
+) -> dict[str, float]:
+    """Return what a ledger is charged, which follows from the measurements that a fit declares."""
+    pool = None
+    if method == "public":
+        pool = PublicData(np.eye(1, n_features))
+    estimator: Any = BY_METHOD[method].load()(
+        budget, classes=range(n_classes), public=pool
+    )
+    costs = estimator.plan(n_features).guarantee.costs()
+    pure = {}
+    if isinstance(budget, PureDP):
+        pure = {"epsilon": total_epsilon(costs)}
+    return {**pure, "mu": total_mu(costs), "rho": total_rho(costs)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

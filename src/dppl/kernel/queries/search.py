@@ -98,10 +98,9 @@ def best_of(
 ) -> tuple[float, Any, int]:
     """Return the best noisy score, the model that has it and the number of its plan.
 
-    `learn` makes a model of the candidate of a number, by a counter over the records
-    that are learned from. What each may ask is in `plans`; all cost at most what a run
-    may. `scoring` is a `RightAnswers`, asked once a run of the records that are held
-    out.
+    `learn` fits the candidate of a number by a `Measure` over the training records. What
+    each may ask is in `plans`; each costs at most the budget of a run. `scoring` is a
+    `RightAnswers`, asked of the held-out records once in each run.
     """
     query = scoring.measurement.query
     assert isinstance(query, RightAnswers)
