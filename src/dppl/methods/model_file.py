@@ -167,7 +167,7 @@ def _whole(name: str) -> Iterator[None]:
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from None
     except (Misfit, DpplError) as error:
-        reason = str(error).removesuffix(".")
+        reason = str(error)
     except KeyError as error:
         reason = f"it has no {error.args[0]!s:.40}"
     except (
@@ -175,7 +175,7 @@ def _whole(name: str) -> Iterator[None]:
     ) as error:  # the file may hold anything, and no list of types would be complete
         reason = f"its parts do not fit together ({type(error).__name__})"
     raise ModelFileError(
-        f"{name} is not a complete dppl model: {reason}. Fetch or fit it again."
+        f"{name} is not a complete dppl model ({reason}). Fetch or fit it again."
     )
 
 

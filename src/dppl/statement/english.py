@@ -41,11 +41,11 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.EPISODE_GRADIENTS: (
         "clipped gradient of a batch, of {episodes} splits in two ({n_components} x {dim})"
     ),
-    Statistic.WITH_CONSTANT: "{of}, with a constant column",
+    Statistic.WITH_CONSTANT: "{of}, with a constant column of {constant}",
     Statistic.NUMBER_OF_RECORDS: "number of {records}",
     Statistic.RECORDS_OF_CLASSES: "number of {records} in each class",
     Statistic.CLASS_COUNTS: "size of each class, in steps of 1/{steps}",
-    Statistic.LABEL_COUNTS: "size of each label, in steps of 1/{steps}, at most {max_labels} labels a record",
+    Statistic.LABEL_COUNTS: "size of each of {n_classes} labels, in steps of 1/{steps}, at most {max_labels} labels a record",
     Statistic.CLASS_SUMS: "class sums of lattice rows ({n_classes} x {dim})",
     Statistic.CORRELATED_CLASS_SUMS: (
         "class sums of lattice rows of all tasks ({n_classes} x {dim} each), weighted by the public matrix '{noise}' "
@@ -77,7 +77,7 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.RELIABILITY_BINS: "right and wrong answers by confidence, in steps of 1/{steps}",
     Statistic.SCORE_HISTOGRAM: "records of each class by score, in steps of 1/{steps}",
     Statistic.WHOLE_LABEL_SETS: "records whose labels are all right, and other records, in steps of 1/{steps}",
-    Statistic.LABEL_OUTCOMES: "found, missed and falsely predicted labels, {max_labels} a record, in steps of 1/{steps}",
+    Statistic.LABEL_OUTCOMES: "found, missed and falsely predicted ones of {n_classes} labels, {max_labels} a record, in steps of 1/{steps}",
     Statistic.SIGNED_HITS: (
         "records that only the first model is right about, minus those that only the second is right about"
     ),
