@@ -188,8 +188,12 @@ class Release:
         if not 0 < self.parameters.get("sampling_rate", 1.0) <= 1:
             return False
         mechanism = self.mechanism.code
+        statistic = self.statistic.innermost
+        # Sizes are positive, and sensitivities grow with them.
+        if any(type(size) is int and size < 1 for _, size in statistic.values):
+            return False
         # What neighbours agree in is no release.
-        if self.statistic.innermost.code is Statistic.RECORDS_OF_CLASSES:
+        if statistic.code is Statistic.RECORDS_OF_CLASSES:
             return False
         if self.norm is not NORMS.get(mechanism, self.norm):
             return False

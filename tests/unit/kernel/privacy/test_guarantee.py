@@ -461,6 +461,8 @@ def test_what_is_public_is_no_release_and_no_norm_is_of_another_mechanism():
     for one in (
         replace(COUNTS, statistic=Term(Statistic.RECORDS_OF_CLASSES)),
         replace(COUNTS, norm=Norm.FROBENIUS),
+        replace(COUNTS, statistic=Term(Statistic.CLASS_SUMS, n_classes=3, dim=-4)),
+        replace(COUNTS, statistic=Term(Statistic.TOTALS, steps=0)),
     ):
         assert read_again(COUNTS)
         with pytest.raises(ValueError, match="contradict"):
