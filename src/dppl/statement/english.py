@@ -77,7 +77,9 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.RELIABILITY_BINS: "right and wrong answers by confidence, in steps of 1/{steps}",
     Statistic.SCORE_HISTOGRAM: "records of each class by score, in steps of 1/{steps}",
     Statistic.WHOLE_LABEL_SETS: "records whose labels are all right, and other records, in steps of 1/{steps}",
-    Statistic.LABEL_OUTCOMES: "found, missed, falsely predicted of {n_classes} labels, {max_labels} a record, in steps of 1/{steps}",
+    Statistic.LABEL_OUTCOMES: (
+        "found, missed and falsely predicted of {n_classes} labels, {max_labels} a record, in steps of 1/{steps}"
+    ),
     Statistic.SIGNED_HITS: (
         "records that only the first model is right about, minus those that only the second is right about"
     ),
