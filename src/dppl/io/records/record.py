@@ -244,7 +244,7 @@ def resolve_columns(
             parameter="x",
         )
     resolved = replace(columns, x=x, y=y)
-    if y in taken:
+    if isinstance(x, tuple) and y in x:
         raise InputError(
             f"must hold labels and nothing that predicts them; {y!r} is a column of the schema; name another.",
             parameter="y",
