@@ -7,6 +7,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
+from dppl.io import PartedTable
 from dppl.kernel import parts as parts_module
 from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.queries import selection
@@ -178,8 +179,7 @@ def test_records_that_are_others_at_the_second_look_select_nothing(data):
     def table(later):
         engine = FreshWorkers()
         part = SimpleNamespace(read=lambda: (X if engine.calls < 2 else later, y))
-        return SimpleNamespace(
-            metadata={},
+        return PartedTable(
             parts=(part,),
             labelled=True,
             n_features=X.shape[1],
