@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def rivals(labels, tables, ids=None):
 class HitsOfBoth(OutcomeQuery):
     """A planted fault: both models' right answers, each of which a record moves, at the price of one."""
 
-    words = "right answers of two models"
+    squared_norm = Fraction(STEPS**2)
 
     def exact(self, held):
         return held.right @ held.weights
