@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from size import DOCUMENTED, LAYOUT, SOURCE, measure
+from size import SOURCE, measure, rows_of_code
 
 CONDITIONAL = "conditional expressions"
 DENSE = "comprehensions that need a second reading"
@@ -60,21 +60,9 @@ def is_unrelated(node):
     return names != {ast.unparse(one) for one in node.value.elts}
 
 
-def code_lines(text):
-    """Return the numbers of the lines that have code: no docstrings, no comments, no blank lines."""
-    documentation = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False):
-            first = node.body[0]
-            documentation.update(range(first.lineno, first.end_lineno + 1))
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    lines = {token.start[0] for token in tokens if token.type not in LAYOUT}
-    return lines - documentation
-
-
 def places(text):
     """Yield what is counted in a file, and the line that it begins in."""
-    lines = code_lines(text)
+    lines = set(rows_of_code(text))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.IfExp):
             yield CONDITIONAL, node.lineno

@@ -277,12 +277,10 @@ def _rescued(path: Path, content: bytes, private: bool) -> str:
 
 def state_folder() -> Path:
     """Return the folder for what has no other place, by the convention of desktop systems."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    return (
-        Path(base)
-        if os.path.isabs(base)
-        else Path(os.path.expanduser("~")) / ".local" / "state"
-    ) / "dppl"
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not base.is_absolute():
+        base = Path(os.path.expanduser("~")) / ".local" / "state"
+    return base / "dppl"
 
 
 def lasting_folder(path: Path) -> Path:

@@ -324,13 +324,9 @@ def neighbour(
     else:
         row = canary.row if include else canary.other
         if row is None:
-            return (
-                X,
-                y,
-                {}
-                if data.groups is None
-                else {"groups": np.asarray(data.groups).tolist()},
-            )
+            if data.groups is None:
+                return X, y, {}
+            return X, y, {"groups": np.asarray(data.groups).tolist()}
         rows = np.asarray(row)[None]
         labels = np.asarray([canary.label])
     groups: dict[str, Any] = {}

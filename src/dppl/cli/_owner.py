@@ -95,9 +95,9 @@ def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -
         screen.print(
             table_of(headings, (entry.values() for entry in sizes), headings[1:])
         )
-    silently = (
-        "" if report["used"] == report["n"] else "; it skips the others without a word"
-    )
+    silently = ""
+    if report["used"] != report["n"]:
+        silently = "; it skips the others without a word"
     screen.print(
         f"{'A fit' if fit else 'This run'} uses {report['used']} of {report['n']} records{silently}.",
         soft_wrap=True,
@@ -208,11 +208,9 @@ def _meant(entry: dict[str, Any]) -> str:
     """Return what an unknown label seems to mean."""
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
-    return (
-        f", classes of the list with {entry['separator']!r} between (--read separator)"
-        if "separator" in entry
-        else ""
-    )
+    if "separator" in entry:
+        return f", classes of the list with {entry['separator']!r} between (--read separator)"
+    return ""
 
 
 def _places(entry: dict[str, Any]) -> str:

@@ -96,6 +96,7 @@ class Records:
         if encoder is not None:
             from dppl.encoders.load import names_of_columns
 
+            # The schema is public, and says by itself what is read of a record.
             of_schema = names_of_columns(encoder)
             if of_schema and x:
                 raise ParameterError(

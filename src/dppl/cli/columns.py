@@ -45,7 +45,9 @@ class Columns(Y, Records):
 
         check_output(self.out, (self.path,), force=self.force, suffixes=(".toml",))
         place = self.database() if "sql" in self.how else self.path
+        # Names and types alone: a value that was read here could end in the schema.
         names = column_types(place, **self.how)
+        # The labels are what is predicted, and no column to predict from.
         labels = self.y or next((one for one in LABELS if one in names), None)
         text = "\n".join([*proposed(names, labels), ""])
         write_atomically(self.out, text.encode(), overwrite=self.force)

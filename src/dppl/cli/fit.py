@@ -123,11 +123,12 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
             # Of the private table nothing is read before the fit but its shape, its
             # labels and its ids.
             here = partial(io.read_table, table, x=x, y=y, labels=labels)
-            private: Any = (
-                here()
-                if engine is None
-                else io.read_parts(table, x=x, y=y, labels=labels, engine=engine)
-            )
+            read: Any = here
+            if engine is not None:
+                read = partial(
+                    io.read_parts, table, x=x, y=y, labels=labels, engine=engine
+                )
+            private = read()
             ids = self.read_ids()
             self.check_first(lambda: (here(), classes, ids), fit=True)
             note(budget.weakness)

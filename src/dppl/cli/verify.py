@@ -55,9 +55,9 @@ class Verify(Account):
         echo("Taken from the file:")
         for text in found.believed:
             echo(f"- {printable(text)}")
-        echo(
-            "Verified."
-            if found.holds
-            else "NOT verified: the file states something else than its method."
-        )
+        # The last line is what a person looks for, and the exit status what a script does.
+        if found.holds:
+            echo("Verified.")
+        else:
+            echo("NOT verified: the file states something else than its method.")
         sys.exit(0 if found.holds else 1)

@@ -28,7 +28,7 @@ import re
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +89,8 @@ class Column(ABC):
     def fill(self, cell: str) -> Slots:
         """Return the coordinates of any cell."""
         text = cell.strip()
+        # A gap and a surprise are values like others: no cell stops a run or is left out,
+        # and the block has unit norm all the same.
         if self._is_missing(text):
             return [(self.width - 1, 1.0)]
         found = self.slots(text)
@@ -147,7 +149,7 @@ class NumberColumn(Column):
             value = float(text)
         except ValueError:
             return None
-        if math.isnan(value):
+        if math.isnan(value):  # in a spelling that is not among the missing ones
             return None
         return curve(self.place(value), self.values)
 
@@ -157,6 +159,7 @@ class NumberColumn(Column):
     def place(self, value: float) -> float:
         """Return where a number lies between the bounds, from 0 to 1."""
         low, high = self._ends
+        # Cut and not refused, since what one record holds must change no other row.
         within = min(max(value, self.low), self.high)
         return (self._scaled(within) - low) / (high - low)
 
@@ -193,7 +196,9 @@ class CategoryColumn(Column):
     @property
     def labels(self) -> list[str]:
         """The values, or the knots of each resolution of their ranks."""
-        return _curve_labels(len(self.values)) if self.ordered else list(self.values)
+        if self.ordered:
+            return _curve_labels(len(self.values))
+        return list(self.values)
 
     def slots(self, text: str) -> Slots | None:
         """Return the coordinate of a listed value."""
@@ -224,7 +229,9 @@ class YesNoColumn(Column):
     def slots(self, text: str) -> Slots | None:
         """Return the coordinate of a truth value."""
         said = _whole(text).lower()
-        return [(int(said in _YES), 1.0)] if said in _YES | _NO else None
+        if said not in _YES | _NO:
+            return None
+        return [(int(said in _YES), 1.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +265,10 @@ class DateColumn(Column):
         if day is None:
             return None
         low, high = self._bounds
-        trend = curve((min(max(day.toordinal(), low), high) - low) / (high - low), None)
+        within = min(max(day.toordinal(), low), high)
+        trend = curve((within - low) / (high - low), None)
         start = sum(_KNOTS)
+        # Of 366 days, so that no two days of a leap year fall on one place.
         angle = 2 * math.pi * day.timetuple().tm_yday / 366
         waves = (
             math.sin(angle),
@@ -296,16 +305,17 @@ class CodeColumn(Column):
         counts: dict[int, int] = {}
         whole = text.lower()
         for part in sorted({whole, *re.findall(r"\w+", whole)}):
+            # The sign makes words that share a place cancel on average (Weinberger et al.
+            # 2009, arXiv:0902.2206), and the name lets other words meet in other columns.
             named = f"{self.name}:{part}".encode("utf-8", "surrogatepass")
             digest = hashlib.blake2b(named, digest_size=8)
             number = int.from_bytes(digest.digest(), "big")
             place = number % _HASHED
             counts[place] = counts.get(place, 0) + (1 if number >> 63 else -1)
         norm = math.sqrt(sum(count * count for count in counts.values()))
-        # Parts may cancel each other.
-        return (
-            [(place, count / norm) for place, count in counts.items()] if norm else None
-        )
+        if not norm:  # parts may cancel each other
+            return None
+        return [(place, count / norm) for place, count in counts.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,6 +414,7 @@ def read_schema(path: Path) -> tuple[Column, ...]:
     if not path.is_file():
         raise InputError(f"there is no schema {path}.")
     try:
+        # The schema is public, so an error may quote it.
         lines = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} must be a schema of TOML: {error}.") from None
@@ -491,6 +502,7 @@ class ColumnsEncoder:
         self._layout = list(self._blocks())
         self.window = min([_WINDOW, *(one.window for one in loaded.values())])
         texts = [one.fingerprint for one in loaded.values()]
+        # What decides an embedding of a text, and not where or by which version.
         named = [
             [one.weights, one.preprocessing, one.pooling, one.dtype] for one in texts
         ]
@@ -498,6 +510,7 @@ class ColumnsEncoder:
             uri=f"{SCHEME}{name}",
             library=LIBRARY,
             weights=hashlib.sha256(json.dumps(named).encode()).hexdigest(),
+            # The schema itself, so that a model file is all that predicting needs.
             preprocessing=json.dumps([one.spec() for one in self.columns]),
             pooling="blocks of unit norm",
             dtype="float32",
@@ -538,8 +551,10 @@ class ColumnsEncoder:
         """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
         n_texts = sum(isinstance(column, TextColumn) for column in self.columns)
         n_others = len(self.columns) - n_texts
-        of_texts = (0.5 if n_others else 1.0) / max(n_texts, 1)
-        of_others = (0.5 if n_texts else 1.0) / max(n_others, 1)
+        # Where there are both, half for each side lost least whichever of them says more.
+        halves = 0.5 if n_texts and n_others else 1.0
+        of_texts = halves / max(n_texts, 1)
+        of_others = halves / max(n_others, 1)
         start = 0
         for column in self.columns:
             share = of_texts if isinstance(column, TextColumn) else of_others
@@ -561,11 +576,9 @@ class ColumnsEncoder:
                 for start, weight, named, prepared in texts
                 if named == uri
             ]
-            embedded: Any = (
-                encoder.encode_prepared([text for *_, text in waiting])
-                if waiting
-                else []
-            )
+            if not waiting:
+                continue
+            embedded = encoder.encode_prepared([text for *_, text in waiting])
             for (row, start, weight, _), own in zip(waiting, embedded, strict=True):
                 # Every sum in one order or rounded once: no bit depends on the batch.
                 exact = own.astype(np.float64)
@@ -589,20 +602,14 @@ def _sized(column: Column, encoders: Mapping[str, Encoder]) -> Column:
     encoder = encoders[column.encoder]
     if encoder.modality != "text":
         raise _error(column.name, "an encoder of texts")
-    return TextColumn(
-        name=column.name,
-        missing=column.missing,
-        encoder=column.encoder,
-        dimension=encoder.dimension,
-    )
+    return replace(column, dimension=encoder.dimension)
 
 
 def rebuild(
     fingerprint: Fingerprint, load_texts: Callable[[str], Encoder]
 ) -> ColumnsEncoder:
     """Rebuild an encoder from its fingerprint, which holds the whole schema."""
-    columns = columns_of(fingerprint)
-    assert columns is not None  # as the caller has seen
+    columns = columns_of(fingerprint) or ()
     return ColumnsEncoder(columns, fingerprint.uri.removeprefix(SCHEME), load_texts)
 
 
@@ -610,6 +617,7 @@ def columns_of(fingerprint: Fingerprint) -> tuple[Column, ...] | None:
     """Read the schema that a fingerprint holds; None for another encoder."""
     if not fingerprint.uri.startswith(SCHEME):
         return None
+    # A model file may hold anything, and each column checks what it is made of.
     try:
         specs = parse_json(fingerprint.preprocessing)
         return tuple(_KINDS[one.pop("kind")](**_tuples(one)) for one in specs)

@@ -66,17 +66,18 @@ def proposed(columns: Mapping[str, str], left_out: str | None = None) -> Iterato
             continue
         key = name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
         line = _suggested(name, kind)
-        yield (
-            f"{key} = {line}"
-            if line
-            else f"# {key} is left out: it names records or persons"
-        )
+        if line:
+            yield f"{key} = {line}"
+        else:
+            yield f"# {key} is left out: it names records or persons"
 
 
 def _suggested(name: str, kind: str) -> str:
+    # A type says more than a name: "date_known" may be a truth value.
     for type_, line in _TYPES.items():
         if kind.startswith(type_):
             return line
+    # ageAtVisit and age_at_visit have the same words.
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     for pattern, line in _LINES.items():
         if set(re.split(r"[^a-z0-9]+", words)) & set(pattern.split("|")):

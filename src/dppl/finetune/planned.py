@@ -27,11 +27,9 @@ def planned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee]:
     if size <= 0:  # a width that no file of this size has room for
         raise ValueError("the file says that a head is wider than all it holds")
     budget = budget_from_dict(fields["guarantee"]["budget"])
-    heads = (
-        default_heads(budget, np.array(fields["classes"]))
-        if recipe["default_head"]
-        else []
-    )
+    heads = []
+    if recipe["default_head"]:
+        heads = default_heads(budget, np.array(fields["classes"]))
     before, after, mu = releases_of(heads, fields["width"])
     noise = noise_within(budget, n_steps(recipe["epochs"], rate), rate, mu)
     releases = [*before, noise.describe(statistic_of(size)), *after]

@@ -238,9 +238,10 @@ def pieces(public: RowSource) -> list[RowSource]:
     """Return public rows as runs of files, which a task reads by itself."""
     runs: list[list[RowSource]] = []
     room = 0
-    for fragment in (
-        public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,)
-    ):
+    pieces = [public]
+    if hasattr(public, "fragments"):
+        pieces = public.fragments(_PIECE_ROWS)
+    for fragment in pieces:
         if not runs or fragment.shape[0] > room:
             runs.append([])
             room = _PIECE_ROWS

@@ -82,11 +82,8 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         like = as_numpy(X.new_empty((0, *X.shape[1:])))
         rows: RowSource = table if table.streams else as_numpy(X)
     else:
-        rows = like = (
-            X
-            if isinstance(X, np.ndarray) and X.dtype != object
-            else _as_floats(X, name)
-        )
+        ready = isinstance(X, np.ndarray) and X.dtype != object
+        rows = like = X if ready else _as_floats(X, name)
     if like.dtype.kind == "c":
         raise InputError(f"Complex data not supported: {name} must be real numbers.")
     if like.dtype.kind not in "fiub":

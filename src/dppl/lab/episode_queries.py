@@ -101,6 +101,7 @@ class EpisodeGradients(Query):
         seed: int,
     ) -> Int64:
         """Return it, shape (n_components, dim), in units of the clipping norm over R."""
+        # Records of no class of the list, and those that no sample took, have code -1.
         counted = codes >= 0
         rows = np.concatenate([np.zeros((0, self.lattice.dim), np.int8), *blocks])
         total = np.zeros((self.n_components, self.lattice.dim))
@@ -127,6 +128,7 @@ def split(codes: Codes, name: str) -> tuple[Int64, Int64]:
     (3, 3, False)
     """
     n = len(codes)
+    # Public numbers, so that who is drawn where tells nothing; they repeat by their name.
     keys = np.frombuffer(shake_256(name.encode()).digest(8 * n), "<u8")
     order = np.lexsort((keys, codes))
     sizes = np.bincount(codes)
@@ -150,8 +152,9 @@ def gradient(
     number of queries, M the sum of R_qc (φ_q - p_c)(φ_q - p_c)ᵀ, in which φφᵀ cancels.
     """
     W = projection.unit * projection.steps
-    if not len(query):
+    if not len(query):  # no class has two records: there is nothing to learn from
         return np.zeros_like(W)
+    # Softmax over the classes that the batch has, as published.
     present, places = np.unique(codes[query], return_inverse=True)
     of_support = codes[support]
     means = np.stack(
@@ -159,6 +162,7 @@ def gradient(
     )
     points, means = rows[query] / lattice.scale, means / lattice.scale
     along, towards = W @ points.T, W @ means.T
+    # -‖W(φ - p)‖² without ‖Wφ‖², which all classes share.
     logits = 2 * along.T @ towards - np.square(towards).sum(axis=0)
     residuals = np.eye(len(present))[places] - softmax(logits, axis=1)
     of_means = towards * residuals.sum(axis=0) - along @ residuals

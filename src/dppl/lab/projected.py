@@ -16,6 +16,7 @@ from dppl.kernel.lattice.lattice import rotate
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.kernel.queries.base import Query
 from dppl.lab.episode_queries import RADIUS, EpisodeGradients
 from dppl.lab.projection_queries import (
     IntegerProjection,
@@ -250,11 +251,9 @@ class ProjectedPrototypes(LatticeParameter, EmbeddingClassifier):
                 **projected,
             }
         gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
-        prototypes = (
-            ClassSums(lattice, n_classes)
-            if first is None
-            else first[0].measurements(first[1])["rows"].query
-        )
+        prototypes: Query = ClassSums(lattice, n_classes)
+        if first is not None:  # the head asks for its own kind of prototypes
+            prototypes = first[0].measurements(first[1])["rows"].query
         return {
             "first": Measurement(prototypes, _FIRST_PERCENT * self.share),
             "gradients": Measurement(

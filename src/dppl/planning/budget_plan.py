@@ -300,6 +300,13 @@ def plan_budget(
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
     texts = describe == "names" or (encoder is not None and encoder not in PRESETS)
+    train = None
+    if not texts and not isinstance(budget, PureDP):
+        train = is_worth_training(budget, n_classes, n_records)
+    one_place = alone = None
+    if n_parties > 1:
+        one_place = whole.gain(sizes)
+        alone = whole.gain(sizes / n_parties)
     shown = np.unique(
         np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int)
     )
@@ -327,11 +334,9 @@ def plan_budget(
         describe=describe,
         otherwise=other.gain(sizes) if chosen == "softmax" else None,
         n_parties=int(n_parties),
-        one_place=whole.gain(sizes) if n_parties > 1 else None,
-        alone=whole.gain(sizes / n_parties) if n_parties > 1 else None,
-        train=None
-        if texts or isinstance(budget, PureDP)
-        else is_worth_training(budget, n_classes, n_records),
+        one_place=one_place,
+        alone=alone,
+        train=train,
         cost=_cost(chosen, budget, n_classes, n_features),
     )
 
@@ -441,9 +446,11 @@ class _Setting:
             self.variance(size, mean), self.n_classes, factor
         )
         share = self.share(recall)
-        found: Found = (
-            "yes" if share >= FOUND else "in part" if share >= FOUND_IN_PART else "no"
-        )
+        found: Found = "no"
+        if share >= FOUND:
+            found = "yes"
+        elif share >= FOUND_IN_PART:
+            found = "in part"
         return ClassExpectation(
             size=size, recall=recall, low=float(low), high=float(high), found=found
         )

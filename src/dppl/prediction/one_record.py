@@ -127,6 +127,7 @@ def _by_copies(
     model: Any, asks: Sequence[Ask], miss: Guesses, shape: tuple[int, ...] | None
 ) -> OneRecord:
     """Ask fresh copies in the first of some ways in which public rows are answered."""
+    # Which way is settled on public rows: choosing it by private ones would tell of them.
     ask, assumption = _tried(model, asks, shape, miss)
 
     def guesses(blocks: Iterable[Any]) -> Iterator[Guesses]:
@@ -367,10 +368,12 @@ def _asked(model: Any, ask: Ask, rows: Any, seed: int = 0) -> Guesses | None:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Start global generators of random numbers anew, and let them go on afterwards."""
+    # A draw that follows from how many records came before would tell how many there are.
     generators: list[tuple[Any, Any, Any]] = [
         (random.seed, random.getstate, random.setstate),
         (np.random.seed, np.random.get_state, np.random.set_state),
     ]
+    # Only if somebody has loaded it: nothing else could have drawn from it.
     if torch := sys.modules.get("torch"):
         start = torch.default_generator.manual_seed
         generators.append((start, torch.get_rng_state, torch.set_rng_state))

@@ -209,6 +209,10 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
     async def explain(_: Request, error: Exception) -> Response:
         return problem(error)
 
+    # The guard asks for the token; here it is described.
+    dependencies = []
+    if token is not None:
+        dependencies = [Depends(HTTPBearer(scheme_name="token", auto_error=False))]
     app = FastAPI(
         title="dppl",
         version=__version__,
@@ -222,10 +226,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
                 "description": "Why there is no other answer.",
             }
         },
-        # The guard asks for the token; here it is described.
-        dependencies=[]
-        if token is None
-        else [Depends(HTTPBearer(scheme_name="token", auto_error=False))],
+        dependencies=dependencies,
     )
     content = {"application/json": {"schema": service.request.model_json_schema()}}
 

@@ -123,12 +123,11 @@ def details(guarantee: Guarantee) -> list[tuple[str, str, tuple[str, ...]]]:
     made = ", ".join(
         f"{name} {version}" for name, version in sorted(guarantee.software.items())
     )
-    stayed = [
-        f"{name}, without its answers from ask {guarantee.left[name]} on"
-        if name in guarantee.left
-        else name
-        for name in guarantee.parties
-    ]
+    stayed = []
+    for name in guarantee.parties:
+        left = guarantee.left.get(name)
+        without = f", without its answers from ask {left} on"
+        stayed.append(name if left is None else name + without)
     parties = f"{', '.join(stayed)}; {_AT_EACH}"
     charges = tuple(map(str, guarantee.charges))
     # Headings without items say nothing and are skipped at the end.

@@ -214,10 +214,9 @@ class PrivateClassifier(ReleasedClassifier):
             check_kind(labels, public_classes(model.classes))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
         refuse_private_as_public(X, public.rows)
-        for texts in (
-            self.descriptions.values() if isinstance(self.descriptions, Mapping) else ()
-        ):
-            refuse_private_as_public(X, texts, "descriptions")
+        if isinstance(self.descriptions, Mapping):
+            for texts in self.descriptions.values():
+                refuse_private_as_public(X, texts, "descriptions")
         if not model.budget.is_zero:
             items = Items(X, encoder, "X")
             classes = np.asarray(model.classes)

@@ -81,11 +81,13 @@ def _rows_of(items: Any, names: Sequence[str]) -> Sequence[Any]:
     if _columns_of(items) is None:
         return items  # type: ignore[no-any-return]
     if hasattr(items, "iloc"):
+        # As objects, since pandas makes floats of integers where one is missing.
         cells = items[list(names)].astype(object)
         rows = cells.where(cells.notna(), None).to_dict("records")
     else:
         taken = items.select(list(names))
-        rows = taken.to_pylist() if hasattr(taken, "to_pylist") else taken.to_dicts()
+        to_dictionaries = getattr(taken, "to_pylist", None) or taken.to_dicts
+        rows = to_dictionaries()
     return rows  # type: ignore[no-any-return]
 
 

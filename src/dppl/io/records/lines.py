@@ -334,11 +334,10 @@ class JsonTexts(Source):
             if type(label) is int:
                 label = str(label)
             identity = number if key is None else exact(entry.get(key))
-            content = (
-                as_row({name: entry.get(name) for name in x})
-                if isinstance(x, tuple)
-                else entry.get(str(x))
-            )
+            if isinstance(x, tuple):
+                content: Any = as_row({name: entry.get(name) for name in x})
+            else:
+                content = entry.get(str(x))
             yield make_record(
                 f"line {number}", identity, label, *_text_in(content), person
             )

@@ -244,6 +244,7 @@ def resolve_columns(
             parameter="x",
         )
     resolved = replace(columns, x=x, y=y)
+    # A label among the columns would be learned by itself.
     if isinstance(x, tuple) and y in x:
         raise InputError(
             f"must hold labels and nothing that predicts them; {y!r} is a column of the schema; name another.",

@@ -225,6 +225,7 @@ def column_types(
 ) -> dict[str, str]:
     """Return the columns of a source by name, with the types that its form states or "", and read no value."""
     if sql is not None:
+        # The query is answered, but of its rows none is read.
         return dict.fromkeys(next(select(sql, str(path))), "")
     source = Path(path)
     validate.one_of(KINDS, kind=kind)

@@ -170,12 +170,9 @@ class Fragment:
                 raise self._changed()
             # At once and as they lie there, or piece by piece where they do not lie so.
             ready = rows.flags.c_contiguous and rows.dtype == self.dtype
-            step = max(
-                1,
-                len(rows)
-                if ready
-                else _CONVERTED // (self.width * self.dtype.itemsize),
-            )
+            step = max(1, len(rows))
+            if not ready:
+                step = max(1, _CONVERTED // (self.width * self.dtype.itemsize))
             for start in range(0, len(rows), step):
                 yield np.ascontiguousarray(rows[start : start + step], self.dtype)
             return

@@ -239,19 +239,18 @@ def _write(table: EmbeddingTable, file: IO[bytes], form: str, ids: str = _ID) ->
         present = {}
     else:
         present = {name: names[name] for name in names if name in first.column_names}
+    label_type = person_type = None
+    if table.y is not None:
+        label_type = pa.int64() if table.y.dtype.kind == "i" else pa.string()
+    if first is not None and PERSON in present:
+        person_type = first.schema.field(PERSON).type
     schema = table_schema(
-        None
-        if table.y is None
-        else pa.int64()
-        if table.y.dtype.kind == "i"
-        else pa.string(),
+        label_type,
         table.shape[1],
         form,
         table.metadata,
         [name for name in present.values() if name != PERSON],
-        None
-        if first is None or PERSON not in present
-        else first.schema.field(PERSON).type,
+        person_type,
     )
     kinds = {
         id_kind(kind)

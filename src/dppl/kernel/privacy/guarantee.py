@@ -380,8 +380,7 @@ class Guarantee:
 
     def _has_one_relation(self) -> bool:
         """Whether the neighbours are those of the unit, and of the adjacency where their code says one."""
-        code = (self.neighbours or NEIGHBOURS[self.adjacency]).innermost.code
-        unit, adjacency = _OF_NEIGHBOURS[code]
+        unit, adjacency = _OF_NEIGHBOURS[self.relation.innermost.code]
         return self.unit is unit and adjacency in (None, self.adjacency)
 
     def _is_too_cheap(self, release: Release) -> bool:
@@ -397,6 +396,7 @@ class Guarantee:
             selections = rows * (2 if replaces else 1)
             return release.parameters["n_selections"] < selections
         squared_norm = squared_norm_of(statistic)
+        # Of an own statistic only its author knows; `show` says that it is as stated.
         if squared_norm is None:
             return False
         least = rows * squared_norm * (replaced(statistic) if replaces else 1)

@@ -73,7 +73,10 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
     of_persons = ""
     if result.get("unit") == Unit.PERSON:
         of_persons = ", for persons"
-    exact = "exact" if result["exact"] else "floating point"
+    promise = "none"
+    if notion != "none":
+        exact = "exact" if result["exact"] else "floating point"
+        promise = f"{notion}, {result['adjacency']}{of_persons}, {exact}"
     return {
         "cell": cell,
         "result": result,
@@ -85,9 +88,7 @@ def _row(result: Result, several_notions: bool) -> dict[str, Any]:
         "tuned": result["tuned"],
         "notion": notion,
         "mark": mark,
-        "promise": "none"
-        if notion == "none"
-        else f"{notion}, {result['adjacency']}{of_persons}, {exact}",
+        "promise": promise,
         "adjacency": result["adjacency"],
         "dataset": place[0],
         "encoder": place[1],

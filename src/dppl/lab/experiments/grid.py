@@ -283,11 +283,8 @@ class _Method(BaseModel):
         }
         for rule, broken in rules.items():
             if broken:
-                raise ParameterError(
-                    f"{where}{rule}."
-                    if "add" in rule
-                    else f"{where}{rule}; leave it out."
-                )
+                how = "" if "add" in rule else "; leave it out"
+                raise ParameterError(f"{where}{rule}{how}.")
 
 
 class _Stream(_Strict):

@@ -65,6 +65,7 @@ def _place(path: str) -> str | None:
     ('vit-h-14/cifar100/train', 'vit-b-16/imagenet', None)
     """
     encoder = _named(path, ENCODERS)
+    # A pool only where no set is named: "cifar10/imagenet_weights" is no pool.
     dataset = _named(path, SETS) or _named(path, POOLS)
     split = _SPLITS.get(str(_named(path, tuple(_SPLITS))))
     if encoder is None or dataset is None:
@@ -103,6 +104,7 @@ def _write(place: str, paths: list[Path], folder: Path) -> Iterator[str]:
         name = place + end
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         n_rows[kind] = 0
+        # How many rows there are shows at the end only, so the header is written twice.
         with atomic_file(folder / name, overwrite=False) as file:
             # NumPy leaves room in a header for any number of rows.
             _write_header(file, first, 0)
@@ -136,6 +138,7 @@ def _blocks(path: Path, kind: str) -> Iterator[Array]:
     """Yield the rows, or the labels, of a file; nothing where it holds the other kind only."""
     axes, numbers = (2, np.floating) if kind == "x" else (1, np.integer)
     for arrays in _arrays(path):
+        # Type and number of axes tell rows from labels, whatever they are called.
         found = {
             name: one
             for name, one in arrays.items()
