@@ -25,7 +25,6 @@ _TO_FILL = '"?"'
 # What words of a name suggest, the first that fits; bounds are of law, physics or custom.
 _LINES = {
     r"id|ids|uuid|email|mail|phone|name|firstname|lastname|surname|key|index": "",
-    r"text|note|notes|comment|comments|description|message|body|letter|report": '"text"',
     r"zip|postcode|plz|icd|icd10|icd9|code|codes|sku|atc|ops|cpt|drg": '"code"',
     r"age|years_old": "[0, 120]",
     r"bmi": "[10, 70]",
@@ -53,6 +52,7 @@ _LINES = {
     r"day": "[1, 31]",
     r"is|has|flag|smoker|diabetic|deceased": '"yes/no"',
     r"date|at|on|born|birthday|dob|admitted|discharged": "[2000-01-01, 2030-12-31]",
+    r"text|note|notes|comment|comments|description|message|body|letter|report": '"text"',
 }
 # What a type suggests where no word does.
 _TYPES = {"bool": '"yes/no"', "date": "[2000-01-01, 2030-12-31]"}

@@ -313,3 +313,18 @@ def test_a_proposal_reads_no_value(tmp_path, cells):
     path.write_text(f"ageAtVisit,isSmoker,label\n{cells}")
     lines = list(proposed(column_types(path), "label"))
     assert lines[-2:] == ["ageAtVisit = [0, 120]", 'isSmoker = "yes/no"']
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "line"),
+    [
+        ("known", "bool", 'known = "yes/no"'),
+        ("from", "date32[day]", "from = [2000-01-01, 2030-12-31]"),
+        ("visitCount", "int64", 'visitCount = { range = [0, 1000], scale = "log" }'),
+        ("body weight", "double", '"body weight" = [1, 300]'),
+        ("ward", "string", 'ward = "?"'),
+        ("patientID", "int64", "# patientID is left out: it names records or persons"),
+    ],
+)
+def test_a_proposal_follows_from_name_and_type(name, kind, line):
+    assert list(proposed({name: kind}))[-1] == line
