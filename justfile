@@ -36,6 +36,10 @@ mutate-kernel *ARGS:
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
 
+# Write what pages and schemas repeat of the code: the trusted base, tokens by method, names of methods, codes
+tables:
+    python tools/tables.py
+
 # Write what is made from sources (page of the commands, notebooks, tables of results), build the site in build/site
 site:
     python tools/cli_page.py

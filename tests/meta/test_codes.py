@@ -53,10 +53,12 @@ def problems_of(texts):
     """Yield codes whose texts are missing, left over, or have other values than the code."""
     for kind in KINDS:
         table = texts.get(kind, {})
-        yield from (f"{kind.__name__}.{one.name}" for one in {*kind} ^ {*table})
+        for one in {*kind} ^ {*table}:
+            yield f"{kind.__name__}.{one.name} must have one text"
         for code, text in table.items():
             if names_of(text) - {"records"} != {*code.fields} or not text:
-                yield f"{kind.__name__}.{code.name}"
+                values = ", ".join(code.fields)
+                yield f"the text of {kind.__name__}.{code.name} must name {values}"
 
 
 def test_each_code_has_a_text_with_its_values_and_each_text_a_code():
@@ -67,11 +69,14 @@ def test_each_code_has_a_text_with_its_values_and_each_text_a_code():
     # Negative controls: a text that is gone, and one that forgets a value.
     fewer = {**english.NORMS}
     del fewer[Norm.L2]
-    assert list(problems_of({**english.TEXTS, Norm: fewer})) == ["Norm.L2"]
+    assert list(problems_of({**english.TEXTS, Norm: fewer})) == [
+        "Norm.L2 must have one text"
+    ]
     several = Neighbours.PERSON_IN_CLASSES
     silent = {**english.NEIGHBOURS, several: "as at most several records"}
     found = problems_of({**english.TEXTS, Neighbours: silent})
-    assert list(found) == [f"Neighbours.{several.name}"]
+    (one,) = found
+    assert one.endswith(f"{several.name} must name max_classes")
 
 
 TRANSLATED = [one for one in LANGUAGES.values() if one is not english]

@@ -1,11 +1,9 @@
 """What a query is: an integer function of private records, and how far one record moves it before its noise.
 
-Each family of queries is a file of its own, with the proofs: `sums`, `softmax`,
-`curvatures`, `labels`, `coinpress`, `selection`, `correlated`, `search` and `outcomes`.
-The docstring of a query proves its sensitivity. Arguments of an ask are public or
-released, and the proof holds for any values of them. Records were mapped by `Lattice`,
-whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and each is in one
-class.
+Each family of queries is a file of this package. The docstring of a query proves its
+sensitivity, for any values of its arguments, which are public or released. Records were
+mapped by `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is
+s²), and each is in one class.
 
 Data go down, and one number comes up: `records.total` maps the rows, and `Query.exact`
 gets them in blocks, with the class code of each. Its value is exact in any order of
