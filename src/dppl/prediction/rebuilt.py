@@ -147,4 +147,4 @@ def _plain(one: Any) -> Any:
         return one.replace(fold=0)
     if one is not None:
         raise InputError(_NOT_PLAIN)
-    return None
+    return one

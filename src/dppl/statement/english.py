@@ -156,7 +156,9 @@ PUBLIC_INPUTS: Mapping[Code, str] = {
     PublicInput.CLASSES: "the list of classes",
     PublicInput.ENCODER: "the encoder",
     PublicInput.N_FEATURES: "the number of features",
-    PublicInput.FORM_OF_FILES: "the form of the files of records: their format, encoding and header",
+    PublicInput.FORM_OF_FILES: (
+        "the form of the records: format, encoding and header of files, types of columns, arrays and lists"
+    ),
     PublicInput.PARAMETERS: "all parameters",
     PublicInput.PUBLIC_ROWS: "the public rows",
     PublicInput.EXAMPLES: (

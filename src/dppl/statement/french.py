@@ -20,7 +20,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         PublicInput.CLASSES: "la liste des classes",
         PublicInput.ENCODER: "l’encodeur",
         PublicInput.N_FEATURES: "le nombre de variables",
-        PublicInput.FORM_OF_FILES: "la forme des fichiers d’enregistrements : format, encodage et en-tête",
+        PublicInput.FORM_OF_FILES: (
+            "la forme des enregistrements : format, encodage et en-tête des fichiers, types des colonnes, tableaux et "
+            "listes"
+        ),
         PublicInput.PARAMETERS: "tous les paramètres",
         PublicInput.PUBLIC_ROWS: "les lignes publiques",
         PublicInput.EXAMPLES: (

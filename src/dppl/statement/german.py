@@ -20,7 +20,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         PublicInput.CLASSES: "die Liste der Klassen",
         PublicInput.ENCODER: "der Encoder",
         PublicInput.N_FEATURES: "die Zahl der Merkmale",
-        PublicInput.FORM_OF_FILES: "die Form der Dateien mit den Datensätzen: Format, Kodierung und Kopfzeile",
+        PublicInput.FORM_OF_FILES: (
+            "die Form der Datensätze: Format, Kodierung und Kopfzeile von Dateien, Typen von Spalten, Arrays und "
+            "Listen"
+        ),
         PublicInput.PARAMETERS: "alle Parameter",
         PublicInput.PUBLIC_ROWS: "die öffentlichen Zeilen",
         PublicInput.EXAMPLES: (
