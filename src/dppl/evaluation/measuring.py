@@ -88,6 +88,7 @@ _MOST_CONFUSED = 100
 _PUBLIC_INPUTS = (
     Term(PublicInput.CLASSES),
     Term(PublicInput.MODEL),
+    Term(PublicInput.FORM_OF_FILES),
     Term(PublicInput.PARAMETERS),
 )
 NOT_COVERED = (Term(Caveat.CHOSEN_BY_NUMBERS), Term(Caveat.RECORDS_OF_TRAINING))

@@ -209,9 +209,8 @@ def id_text(one: Any) -> str | None:
     if isinstance(one, bytes):
         one = one.decode("utf-8", "surrogateescape")
     if isinstance(one, str):
-        if one.strip():
-            return one.rstrip("\0") or "\0"
-        return None
+        one = one.rstrip("\0")
+        return one if one.strip() else None
     if isinstance(one, int) and not isinstance(one, bool):
         return str(one)
     if _is_missing(one):
@@ -279,7 +278,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 
     Ids are matched one by one, by `id_text`. None, NaN and texts of white space alone
     name nobody, and each of them is a separate person. Whatever else has a text is an
-    id, also one that only looks missing: a text of NUL or of zero-width characters.
+    id, also one that only looks missing, such as a text of zero-width characters.
     """
     numbers: dict[Hashable, int] = {}
     with suppress(Exception):  # raised below, without one that could quote an id

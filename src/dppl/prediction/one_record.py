@@ -7,10 +7,10 @@ which are exact in any order. Whatever else predicts is asked about one record a
 time, each time as a fresh copy, which has seen no other record. A classifier that is
 not dppl's gets the record rebuilt from its values (`dppl.prediction.rebuilt`).
 
-A copy shares what lies outside of it, such as class attributes and global variables.
-That this does not matter is assumed, except that global generators of random numbers
-start anew with each record. A classifier that shows on public rows that it remembers or
-draws is refused before anything is charged.
+A copy shares what lies outside of it, such as class attributes, global variables, the
+time and who calls it. That this does not matter is assumed, except that global
+generators of random numbers start anew with each record. A classifier that shows on
+public rows that it remembers or draws is refused before anything is charged.
 
 A record for which a classifier raises is a miss, and no other record becomes one.
 """

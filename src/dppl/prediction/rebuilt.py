@@ -26,7 +26,7 @@ from dppl._utils.types import Array
 from dppl.errors import InputError
 
 NUMBERS = "fiub"  # kinds of types
-_PLAIN = (type(None), complex, datetime, time, UUID)
+_NOT_PLAIN = "X must hold plain values."
 
 
 def rebuilt(rows: Any, precision: Any = np.float64) -> Any:
@@ -112,19 +112,20 @@ def _cell(one: Any) -> Any:
 def _plain(one: Any) -> Any:
     """Return a value as Python has it: a number as a float, None for a missing one, times in UTC if in a zone.
 
-    Texts are new objects: which cells share one may follow from other records.
+    They are new objects: which cells share one may follow from other records.
     """
     if isinstance(one, np.datetime64):
+        # In a year that Python has not, a number; of pandas an error.
+        if type(one.astype("M8[D]").item()) is int:
+            raise InputError(_NOT_PLAIN)
         one = one.astype("M8[us]")
     # A time difference gets the unit of others, and is not plain.
     if isinstance(one, np.generic) and not isinstance(one, np.timedelta64):
         one = one.item()
     pandas: Any = sys.modules.get("pandas")
-    if pandas is not None and (one is pandas.NA or one is pandas.NaT):
+    if one is np.ma.masked or (pandas and (one is pandas.NA or one is pandas.NaT)):
         return None
-    if isinstance(one, np.complexfloating):
-        one = complex(one)
-    if type(one) is complex and not one.imag:
+    if isinstance(one, complex | np.complexfloating) and not one.imag:
         one = one.real
     if isinstance(one, bool | int | float | Decimal | Fraction | np.floating):
         return None if one != one else float(one) + 0.0  # of zeros, the positive one
@@ -139,7 +140,11 @@ def _plain(one: Any) -> Any:
         one = datetime(one.year, one.month, one.day)
     if type(one) is datetime:
         # pandas forgets which of two hours it is when clocks go back.
-        one = (one.astimezone(UTC) if one.tzinfo else one).replace(fold=0)
-    if type(one) not in _PLAIN or (type(one) is time and one.tzinfo is not None):
-        raise InputError("X must hold plain values.")
+        one = one.astimezone(UTC) if one.tzinfo else one
+    if type(one) is UUID:
+        return UUID(int=one.int)
+    if type(one) is datetime or (type(one) is time and one.tzinfo is None):
+        return one.replace(fold=0)
+    if one is not None:
+        raise InputError(_NOT_PLAIN)
     return one

@@ -27,8 +27,9 @@ _PERSON = (
 _ALONE = "each prediction is a function of its record alone"
 _BY_COPIES = (
     f"{_ALONE}: records are predicted one at a time, each rebuilt from its values and by a fresh copy of the model; "
-    "it is assumed that nothing outside of the copy remembers a record, and that whatever read the table changed no "
-    "value because of another record; width and names of columns are public"
+    "it is assumed that the model looks at nothing else, such as the time or what runs it, that nothing outside of the "
+    "copy remembers a record, and that whatever read the table changed no value because of another record; width and "
+    "names of columns are public"
 )
 _WEAKENS = "the guarantee weakens with their number"
 
@@ -156,7 +157,9 @@ PUBLIC_INPUTS: Mapping[Code, str] = {
     PublicInput.CLASSES: "the list of classes",
     PublicInput.ENCODER: "the encoder",
     PublicInput.N_FEATURES: "the number of features",
-    PublicInput.FORM_OF_FILES: "the form of the files of records: their format, encoding and header",
+    PublicInput.FORM_OF_FILES: (
+        "the form of the records: format, encoding and header of files, types of columns, arrays and lists"
+    ),
     PublicInput.PARAMETERS: "all parameters",
     PublicInput.PUBLIC_ROWS: "the public rows",
     PublicInput.EXAMPLES: (

@@ -9,9 +9,10 @@ SEPARATOR = " ; "
 
 _ALONE = "chaque prédiction ne dépend que de son enregistrement"
 _BY_COPIES = (
-    f"{_ALONE} : les enregistrements sont prédits un par un, chacun par une copie neuve du modèle, en supposant que rien, "
-    "hors de cette copie, ne garde trace d’un enregistrement et que la lecture de la table n’a changé aucune valeur à "
-    "cause d’un autre enregistrement ; la largeur et les noms des colonnes sont publics"
+    f"{_ALONE} : les enregistrements sont prédits un par un, chacun par une copie neuve du modèle, en supposant que le "
+    "modèle ne regarde rien d’autre, comme l’heure ou le programme qui l’appelle, que rien, hors de cette copie, ne garde "
+    "trace d’un enregistrement et que la lecture de la table n’a changé aucune valeur à cause d’un autre enregistrement ; la "
+    "largeur et les noms des colonnes sont publics"
 )
 _WEAKENS = "la protection diminue avec leur nombre"
 
@@ -20,7 +21,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         PublicInput.CLASSES: "la liste des classes",
         PublicInput.ENCODER: "l’encodeur",
         PublicInput.N_FEATURES: "le nombre de variables",
-        PublicInput.FORM_OF_FILES: "la forme des fichiers d’enregistrements : format, encodage et en-tête",
+        PublicInput.FORM_OF_FILES: (
+            "la forme des enregistrements : format, encodage et en-tête des fichiers, types des colonnes, tableaux et "
+            "listes"
+        ),
         PublicInput.PARAMETERS: "tous les paramètres",
         PublicInput.PUBLIC_ROWS: "les lignes publiques",
         PublicInput.EXAMPLES: (

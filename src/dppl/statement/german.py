@@ -10,8 +10,9 @@ SEPARATOR = "; "
 _ALONE = "jede Vorhersage hängt allein von ihrem Datensatz ab"
 _BY_COPIES = (
     f"{_ALONE}: Datensätze werden einzeln vorhergesagt, jeder von einer frischen Kopie des Modells, wobei angenommen wird, "
-    "dass außerhalb der Kopie nichts einen Datensatz behält und das Lesen der Tabelle keinen Wert wegen eines anderen "
-    "Datensatzes geändert hat; Breite und Namen der Spalten sind öffentlich"
+    "dass das Modell nichts anderes ansieht, etwa die Uhr oder das Programm um sich, dass außerhalb der Kopie nichts einen "
+    "Datensatz behält und das Lesen der Tabelle keinen Wert wegen eines anderen Datensatzes geändert hat; Breite und Namen "
+    "der Spalten sind öffentlich"
 )
 _WEAKENS = "der Schutz sinkt mit ihrer Zahl"
 
@@ -20,7 +21,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         PublicInput.CLASSES: "die Liste der Klassen",
         PublicInput.ENCODER: "der Encoder",
         PublicInput.N_FEATURES: "die Zahl der Merkmale",
-        PublicInput.FORM_OF_FILES: "die Form der Dateien mit den Datensätzen: Format, Kodierung und Kopfzeile",
+        PublicInput.FORM_OF_FILES: (
+            "die Form der Datensätze: Format, Kodierung und Kopfzeile von Dateien, Typen von Spalten, Arrays und "
+            "Listen"
+        ),
         PublicInput.PARAMETERS: "alle Parameter",
         PublicInput.PUBLIC_ROWS: "die öffentlichen Zeilen",
         PublicInput.EXAMPLES: (

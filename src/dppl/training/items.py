@@ -1,6 +1,7 @@
 """Raw images and texts that are in memory, as a source of records; and their embeddings, one row an item."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -83,12 +84,22 @@ def _rows_of(items: Any, names: Sequence[str]) -> Sequence[Any]:
     if hasattr(items, "iloc"):
         # As objects, since pandas makes floats of integers where one is missing.
         cells = items[list(names)].astype(object)
-        rows = cells.where(cells.notna(), None).to_dict("records")
-    else:
-        taken = items.select(list(names))
-        to_dictionaries = getattr(taken, "to_pylist", None) or taken.to_dicts
-        rows = to_dictionaries()
-    return rows  # type: ignore[no-any-return]
+        rows: Sequence[Any] = cells.where(cells.notna(), None).to_dict("records")
+        return rows
+    taken = items.select(list(names))
+    with suppress(Exception):
+        return _dictionaries(taken)
+    # A cell that Python has no value for, such as a far year, is of its record alone.
+    found: list[Any] = [None] * len(taken)
+    for place in range(len(taken)):
+        with suppress(Exception):
+            [found[place]] = _dictionaries(taken.slice(place, 1))
+    return found
+
+
+def _dictionaries(frame: Any) -> Sequence[Any]:
+    """Return the rows of a frame of polars or Arrow."""
+    return (getattr(frame, "to_pylist", None) or frame.to_dicts)()  # type: ignore[no-any-return]
 
 
 def check_items(encoder: Encoder, items: Any, name: str) -> None:

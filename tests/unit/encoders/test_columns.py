@@ -1,7 +1,7 @@
 """Rows of tables as vectors: the published map, one record at a time, from any file, by the schema alone."""
 
 import json
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 import pandas as pd
@@ -290,7 +290,10 @@ def test_a_record_has_one_row_whatever_file_it_is_in(tmp_path, kind):
     assert embed_items(encoder, table, "X").to_array().tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("cell", [2**53 + 1, 3, True, "x", date(2024, 2, 29)])
+CELLS = [2**53 + 1, 3, True, "x", date(2024, 2, 29), timedelta(days=1, seconds=1)]
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column(
     tmp_path, cell
 ):
@@ -300,6 +303,19 @@ def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column
         for others in ([], [None], ["other"], [3.5])
     ]
     assert len({row.tobytes() for row in rows}) == 1
+
+
+@pytest.mark.parametrize("kind", ["arrow", "polars"])
+def test_a_far_year_is_of_its_record_alone(tmp_path, kind):
+    frame = pytest.importorskip("polars").from_arrow if kind == "polars" else pa.table
+    encoder = encoder_of("a = [2000-01-01, 2030-01-01]", tmp_path)
+    days = pa.array([10**12, 20 * 10**6, 10**15], pa.timestamp("ms"))
+    rows = [
+        embed_items(encoder, frame(pa.table({"a": some})), "X").to_array()
+        for some in (days, days[:2])
+    ]
+    assert np.isnan(rows[0]).any(axis=1).tolist() == [False, False, True]
+    np.testing.assert_array_equal(rows[0][:2], rows[1])
 
 
 def test_a_column_that_is_not_there_is_named(encoder):

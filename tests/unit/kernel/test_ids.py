@@ -26,7 +26,7 @@ TABLE = [
     (r'`"\u00e9"`, `"e\u0301"` (é in two normal forms)', 2),
     ('`date(2024, 2, 29)`, `numpy.datetime64("2024-02-29")`, `"2024-02-29"`', 1),
     ('`UUID(int=5)`, `"00000000-0000-0000-0000-000000000005"`', 1),
-    ('`None`, `None`, `float("nan")`, `""`, `" "` (missing)', 5),
+    (r'`None`, `None`, `float("nan")`, `""`, `" "`, `" \0"` (missing)', 6),
     ('`"nan"`, `"nan"`', 1),
     (r'`"a"`, `"a\0"`, `b"a\0\0"` (NULs at the end do not count)', 1),
     (
@@ -34,7 +34,7 @@ TABLE = [
         0,
     ),
 ]
-SAID = {0: "refused", 1: "one", 2: "two", 4: "four", 5: "five"}
+SAID = {0: "refused", 1: "one", 2: "two", 4: "four", 6: "six"}
 NAMES = {
     "numpy": np,
     "Decimal": Decimal,
@@ -141,6 +141,12 @@ FORMS = {
         lambda: np.array([0x110000, 0x110001], np.uint32).view("U1"),
         lambda: np.array([0x110000, 0x110001], np.uint32).view("U1").astype(">U1"),
         lambda: np.array([0x110000, 0, 0x110001, 0], np.uint32).view("U2"),
+    ],
+    "texts of NULs": [
+        lambda: ["a", "b", "\0", " \0"],
+        lambda: np.array(["a", "b", "\0", " \0"]),
+        lambda: np.array([b"a", b"b", b"\0", b" \0"]),
+        lambda: np.array(["a", "b", "\0", " \0"], np.dtypes.StringDType()),
     ],
     "bytes of one width": [
         lambda: [b"1", b"1\0a"],

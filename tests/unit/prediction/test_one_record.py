@@ -12,7 +12,9 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from io import StringIO
+from pickle import dumps, loads
 from traceback import format_exception
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -242,8 +244,8 @@ class ReadsType(Says):
 
 
 def columns(X):
-    """Return a frame of texts, and of the same texts again: as other objects if one is long."""
-    again = X if "long" not in X else [f"{one} "[:-1] for one in X]
+    """Return a frame of values, and of the same again: as other objects if one is long."""
+    again = X if "long" not in X else [loads(dumps(one)) for one in X]
     return pd.DataFrame({"a": X, "b": again}, dtype=object)
 
 
@@ -271,6 +273,21 @@ FORMS = {
         TEXTS,
         columns,
         lambda X: X.iloc[0, 0] is X.iloc[0, 1],
+    ),
+    "a UUID that cells share": (
+        ["long", *[UUID(int=5)] * (N - 1)],
+        columns,
+        lambda X: X.iloc[0, 0] is X.iloc[0, 1],
+    ),
+    "a year that Python has not": (
+        ["a text", *[np.datetime64("20000-01-01")] * (N - 1)],
+        lambda X: pd.DataFrame({"a": X}),
+        lambda X: isinstance(X.iloc[0, 0], pd.Timestamp),
+    ),
+    "a masked number": (
+        [None, *[np.ma.masked] * (N - 1)],
+        lambda X: np.array(X if None in X else [np.nan] * len(X))[:, None],
+        lambda X: X.dtype.kind == "f",
     ),
     "a missing number": (
         [None, *range(N - 1)],

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -148,6 +148,9 @@ def as_text(cell: Any) -> str:
         return str(cell)
     if isinstance(cell, datetime):
         return cell.isoformat(" ")
+    if isinstance(cell, timedelta):
+        # As Python writes it: a column of pandas has other ones if all cells are such.
+        return str(timedelta(cell.days, cell.seconds, cell.microseconds))
     if isinstance(cell, bytes | bytearray | memoryview):
         # What is no UTF-8 stays known as such, and the record is skipped.
         return bytes(cell).decode("utf-8", "surrogateescape")
