@@ -102,11 +102,14 @@ _NAMED: dict[str, ComparedMethod] = {
     "global-adapt": _registered(
         "GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}
     ),
-    # Without class Gram matrices alpha scales the ridge and nothing else.
-    "least-squares": _registered("LeastSquares", space={**_RIDGE, **_POOL}),
+    # Without class Gram matrices, which Mehta et al. have, alpha scales the ridge and
+    # nothing else.
+    "least-squares": _registered(
+        "LeastSquares", "{}, one Gram matrix", space={**_RIDGE, **_POOL}
+    ),
     "least-squares-classes": _registered(
         "LeastSquares",
-        "{}, class Gram matrices",
+        "{}",
         {"class_grams": True},
         space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL},
     ),

@@ -217,14 +217,12 @@ FIGURES: dict[str, Figure] = {
     "dppl-aaai:5": _ENCODERS,
     "dppl-aaai:6": _PROJECTION,
     "dppl-aaai:7": _POOLS,
-    # The appendix of this version has no text here; it orders pools by task as v1 does.
+    # Named in the text; the appendix of the other version has it as figure 11.
     "dppl-aaai:9": _POOL_SIZES_BY_SET,
     "dppl-aaai:10": _MEANS,
     "dp-cl:1": _stream("Split CIFAR-100", "average-accuracy-", "cifar100-10x10"),
     "dp-cl:2": _stream("5-Dataset", "average-accuracy-", "5-dataset", of_images=True),
     "dp-cl:table-1": _stream("Split ImageNet-R", "report.md", "imagenet-r-10x20"),
-    "dp-cl:a1": _stream("Split CIFAR-100", "average-forgetting-", "cifar100-10x10"),
-    "dp-cl:a2": _stream(
-        "5-Dataset", "average-forgetting-", "5-dataset", of_images=True
-    ),
+    "dp-cl:a1": _stream("Split CIFAR-100", "forgetting-", "cifar100-10x10"),
+    "dp-cl:a2": _stream("5-Dataset", "forgetting-", "5-dataset", of_images=True),
 }
