@@ -104,12 +104,10 @@ _NAMED: dict[str, ComparedMethod] = {
     ),
     # Without class Gram matrices, which Mehta et al. have, alpha scales the ridge and
     # nothing else.
-    "least-squares": _registered(
-        "LeastSquares", "{}, one Gram matrix", space={**_RIDGE, **_POOL}
-    ),
+    "least-squares": _registered("LeastSquares", space={**_RIDGE, **_POOL}),
     "least-squares-classes": _registered(
         "LeastSquares",
-        "{}",
+        "DP-LS",
         {"class_grams": True},
         space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL},
     ),
