@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 30800,
     "kernel": 66400,
-    "lab": 43000,
+    "lab": 44400,
     "methods": 23300,
     "planning": 5250,
     "prediction": 7800,

@@ -90,7 +90,7 @@ ENTRIES = (
     Entry("AdaMix", "dppl.lab", "adamix", "AdaMix"),
     Entry("FeatureCovariance", "dppl.lab", "feature-covariance", "DP-FC"),
     Entry("GlobalAdapt", "dppl.lab", "global-adapt", "DPSGD-Global-Adapt"),
-    Entry("LeastSquares", "dppl.lab", "least-squares", "DP-LS"),
+    Entry("LeastSquares", "dppl.lab", "least-squares", "DP-LS, one Gram matrix"),
     Entry("LinearProbe", "dppl.methods", "linear-probe", "Linear probe, DP-SGD"),
     Entry("Newton", "dppl.lab", "newton", "DP-Newton"),
     Entry("PrivateNeighbours", "dppl.lab", "private-knn", "Private-kNN"),

@@ -45,6 +45,8 @@ class Cell:
     classes: Merged | None = (
         None  # how the classes of the data set are put together to few
     )
+    search: int = 0  # mean number of runs of a private search for settings; 0 for none
+    shots: int | None = None  # private records of each class; None is all
     scatter: bool = False  # whether the result has true and private means, in a plane
 
     @property
@@ -79,4 +81,4 @@ class Cell:
         return budget_from_dict(self.budget, **how)
 
 
-_LATER = ("examples", "stream", "in_all", "classes", "scatter")
+_LATER = ("examples", "stream", "in_all", "classes", "search", "shots", "scatter")

@@ -2,103 +2,12 @@
 
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from dppl import lab
-from dppl.kernel.privacy import Budget
-from dppl.methods.parameters import with_options
-from dppl.methods.public_data import PublicData
+from dppl.encoders.load import without_folders
+from dppl.lab.experiments.method_kinds import ComparedMethod, Range
+from dppl.lab.experiments.network_methods import NetworkMethod
 from dppl.methods.registry import BY_NAME, ENTRIES
-
-# What the runner passes itself.
-_GIVEN = ("budget", "classes", "random_state")
-
-
-class Range(NamedTuple):
-    """A hyper-parameter between two numbers, searched on a logarithmic scale."""
-
-    low: float
-    high: float
-
-
-Space = Mapping[str, Range | tuple[Any, ...]]  # a range, or the values to choose from
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedMethod:
-    """One way to train a classifier."""
-
-    label: str  # name in tables and figures
-    estimator: str  # a class of the registry, or one of `dppl.lab` that is not private
-    fixed: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # parameters that make the method what it is
-    public: bool = True  # whether it may read public rows that it can do without
-    needs_examples: bool = (
-        False  # whether a fit is impossible without public examples of the classes
-    )
-    space: Space = field(default_factory=dict)  # hyper-parameters to search
-    # values for what neither a configuration nor a search sets, where the class's own
-    # defaults would miss the point
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def private(self) -> bool:
-        """Whether it spends a budget; references give no guarantee."""
-        return self.estimator in BY_NAME
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of the parameters that a configuration may set."""
-        names = with_options(self._load()._get_param_names())
-        return [name for name in names if name not in (*_GIVEN, *self.fixed)]
-
-    def build(
-        self,
-        budget: Budget | None,
-        classes: Any,
-        random_state: int,
-        parameters: Mapping[str, Any],
-        public: PublicData | None = None,
-    ) -> Any:
-        """Return the unfitted classifier."""
-        given: dict[str, Any] = {}
-        if self.private:
-            given = {
-                "budget": budget,
-                "classes": classes,
-                "public": public,
-                "random_state": random_state,
-            }
-        return self._load()(**given, **self.fixed).set_params(**parameters)
-
-    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether a fit with these parameters reads public rows where there are some."""
-        role = self.public_rows(parameters)
-        return role == "required" or (role == "optional" and self.public)
-
-    def overlaps(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
-        return bool(
-            parameters.get("tasks", getattr(self._load(), "tasks", "disjoint"))
-            == "overlapping"
-        )
-
-    def public_rows(self, parameters: Mapping[str, Any]) -> str:
-        """Return what public rows are to a fit with these parameters."""
-        if not self.private:
-            return "unused"
-        model = self.build(None, None, 0, parameters)
-        by_lattice = model.lattice is not None and model.lattice.reads_public_rows
-        if by_lattice and model.public_rows == "unused":
-            return "required"
-        return str(model.public_rows)
-
-    def _load(self) -> Any:
-        if self.private:
-            return BY_NAME[self.estimator].load()
-        return getattr(lab, self.estimator)
 
 
 def _registered(
@@ -132,6 +41,13 @@ _CLIP = {
 _DESCENT = {"steps": (10, 40, 100), "learning_rate": Range(0.1, 30.0)}
 _RIDGE = {"ridge": Range(1e-2, 1e3)}
 _AS_PUBLISHED = {"adjacency": "replace-one"}
+# Full batches, which every budget can pay for.
+_FILM = {
+    "epochs": (10, 40, 200),
+    "learning_rate": Range(1e-2, 10.0),
+    "head_learning_rate": Range(1e-1, 30.0),
+    "clip": Range(0.2, 10.0),
+}
 _NO_PUBLIC_ROWS = "{}, no public rows"
 
 _NAMED: dict[str, ComparedMethod] = {
@@ -186,11 +102,12 @@ _NAMED: dict[str, ComparedMethod] = {
     "global-adapt": _registered(
         "GlobalAdapt", space={**_DESCENT, "threshold": Range(0.3, 3.0)}
     ),
-    # Without class Gram matrices alpha scales the ridge and nothing else.
+    # Without class Gram matrices, which Mehta et al. have, alpha scales the ridge and
+    # nothing else.
     "least-squares": _registered("LeastSquares", space={**_RIDGE, **_POOL}),
     "least-squares-classes": _registered(
         "LeastSquares",
-        "{}, class Gram matrices",
+        "DP-LS",
         {"class_grams": True},
         space={"alpha": Range(1e-3, 1.0), **_RIDGE, **_POOL},
     ),
@@ -221,6 +138,9 @@ _NAMED: dict[str, ComparedMethod] = {
             "n_queries": (50, 100, 200, 400),
         },
     ),
+    "film": NetworkMethod(
+        "DP-FiLM", "SparseFinetuner", {"train": ("head", "norm")}, space=_FILM
+    ),
     "ncm": ComparedMethod("Nearest class mean", "NonPrivateNearestMean"),
     "lda": ComparedMethod("LDA", "NonPrivateLDA"),
     "logistic": ComparedMethod("Logistic regression", "NonPrivateLogisticRegression"),
@@ -240,16 +160,31 @@ METHODS = {
 # Those whose prototypes are means, in units of a row.
 MEANS = ("mean-replace-one", "coinpress", "friendly-core")
 
-# Classifiers of streams go by their class: `partial_fit` is theirs alone.
+# Classifiers of streams go by their class: `partial_fit` is theirs alone. Those of
+# DP-SGD take one setting a stream, as in DP-CL, appendix C.1.
+_AS_PROBE: dict[str, Any] = {"searched_as": "linear-probe"}
+_SEARCHED: dict[str, dict[str, Any]] = {
+    "ContinualEnsemble": {**_AS_PROBE, "nested": "head_options"},
+    "NaiveContinual": _AS_PROBE,
+    "FullDataContinual": _AS_PROBE,
+}
 STREAM_METHODS: dict[str, ComparedMethod] = {
     **{
-        entry.name: _registered(entry.name) for entry in ENTRIES if entry.method is None
+        entry.name: _registered(entry.name, **_SEARCHED.get(entry.name, {}))
+        for entry in ENTRIES
+        if entry.method is None
     },
+    "FilmEnsemble": NetworkMethod("FilmEnsemble", "FilmEnsemble", searched_as="film"),
     "ContinualDiscriminant-alone": _registered(
         "ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False
     ),
 }
 ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
+
+
+def searched_method(name: str) -> ComparedMethod:
+    """Return what a search for settings of a method fits: of a classifier of streams, its single fit."""
+    return ALL_METHODS[ALL_METHODS[name].searched_as or name]
 
 
 def label(
@@ -269,6 +204,9 @@ def label(
     text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
+    if "network" in rest:
+        # Not how images are prepared, nor where its file lies.
+        rest["network"] = without_folders(rest["network"]).partition("?")[0]
     details = [
         f"{key.rpartition('__')[2]} {value}" for key, value in sorted(rest.items())
     ]

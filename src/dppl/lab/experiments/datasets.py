@@ -19,6 +19,10 @@ PARTS = ("train_x", "train_y", "test_x", "test_y")
 WHOLE = ("x", "y")
 _TEST_SHARE = 0.2
 NAMES = "names"
+# Files of images, in whole numbers of shape (n, height, width, 3), whose rows are those
+# of the embeddings; and that of a data set in one piece.
+IMAGES = ("train_images", "test_images")
+WHOLE_IMAGES = "images"
 # The file of the ids of persons, of the training rows.
 GROUPS = "groups"
 SAMPLE = "sample"
@@ -159,6 +163,13 @@ class DatasetSpec:
     # data sets that this one joins, each with separate classes; it has no files then
     parts: tuple[DatasetSpec, ...] = ()
 
+    @property
+    def has_images(self) -> bool:
+        """Whether methods that train a network can be compared on it."""
+        if self.parts:
+            return all(part.has_images for part in self.parts)
+        return not self.files.keys().isdisjoint((*IMAGES, WHOLE_IMAGES))
+
     def check(self) -> None:
         """Look whether the files are there, and text files have a line for each row."""
         for part in self.parts:
@@ -206,6 +217,12 @@ class Dataset:
     groups: Array | None = (
         None  # shape (n,); the ids of persons of the rows of X, where a file holds them
     )
+    images: tuple[Array, ...] = ()  # what X and X_test are embeddings of
+
+    def of_images(self) -> Dataset:
+        """Return the data set with images in the place of embeddings."""
+        X, X_test = self.images
+        return replace(self, X=X, X_test=X_test)
 
     def split(
         self, examples: ExampleSpec | None, seed: int
@@ -325,6 +342,9 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             "test_x": x[test],
             "test_y": y[test],
         }
+        if WHOLE_IMAGES in parts:
+            whole = parts.pop(WHOLE_IMAGES)
+            parts |= dict(zip(IMAGES, (whole[train], whole[test]), strict=True))
     names = parts.pop(NAMES, None)
     pools = {name: _array(path) for name, path in spec.pools.items()}
     # Rows of all files are by one encoder, so they have one width.
@@ -338,8 +358,11 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             raise InputError(
                 f"data set {spec.name!r}: {name} must have two dimensions and {width} features; got shape {rows.shape}."
             )
+    images = tuple(parts[name] for name in IMAGES if name in parts)
     for part in ("train", "test"):
         _check_labels(spec, f"{part}_y", parts[f"{part}_y"], parts[f"{part}_x"])
+        if images:
+            _check_images(spec, parts, part)
     # Labels are few and are read whole; rows stay on disk.
     y = np.asarray(parts["train_y"])
     y_test = np.asarray(parts["test_y"])
@@ -360,6 +383,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         lines,
         names,
         groups=groups,
+        images=images,
     )
 
 
@@ -368,6 +392,16 @@ def _check_labels(spec: DatasetSpec, name: str, labels: Array, rows: Array) -> N
         raise InputError(
             f"data set {spec.name!r}: {name} must hold one value for each of the {len(rows)} rows; "
             f"got shape {labels.shape}."
+        )
+
+
+def _check_images(spec: DatasetSpec, parts: dict[str, Array], part: str) -> None:
+    images = parts.get(f"{part}_images", np.empty(0))
+    shape = (len(parts[f"{part}_x"]), *images.shape[1:3], 3)
+    if images.shape != shape or images.dtype.kind != "u":
+        raise InputError(
+            f"data set {spec.name!r}: {part}_images must hold an image of shape (height, width, 3), as uint8, for each "
+            f"of the {shape[0]} rows; got shape {images.shape} of {images.dtype}."
         )
 
 
@@ -392,12 +426,29 @@ def _joined(parts: list[Dataset]) -> Dataset:
             ]
         )
 
+    images: tuple[Array, ...] = ()
+    if all(part.images for part in parts):
+        shapes = {part.images[0].shape[1:] for part in parts}
+        if len(shapes) > 1:
+            raise InputError(
+                "images of data sets that are joined must have one shape; got "
+                f"{' and '.join(map(str, sorted(shapes)))}."
+            )
+        each = zip(*(part.images for part in parts), strict=True)
+        images = tuple(map(np.concatenate, each))
     X = rows("X")
     y = labels("y")
     X_test = rows("X_test")
     y_test = labels("y_test")
     return Dataset(
-        X, y, X_test, y_test, np.arange(sum(sizes)), {}, n_classes_of_parts=sizes
+        X,
+        y,
+        X_test,
+        y_test,
+        np.arange(sum(sizes)),
+        {},
+        n_classes_of_parts=sizes,
+        images=images,
     )
 
 

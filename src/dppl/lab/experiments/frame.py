@@ -55,7 +55,13 @@ def _order(result: Result) -> tuple[Any, ...]:
         # From zero first, then from right examples, then from wrong ones.
         *(start.get("used", False), start.get("wrong") or "", len(source), source),
         *(cell.get("stream", {}).get("told", False), cell.get("in_all", False)),
-        *(parameters, cell["trials"], position(cell["budget"]), cell["seed"]),
+        *(
+            parameters,
+            cell["trials"],
+            cell.get("search", 0),
+            position(cell["budget"]),
+            cell["seed"],
+        ),
     )
 
 

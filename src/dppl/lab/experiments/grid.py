@@ -27,13 +27,16 @@ from dppl.lab.experiments.compared_methods import (
     MEANS,
     METHODS,
     STREAM_METHODS,
+    searched_method,
 )
 from dppl.lab.experiments.datasets import (
     GROUPS,
+    IMAGES,
     NAMES,
     PARTS,
     SAMPLE,
     WHOLE,
+    WHOLE_IMAGES,
     DatasetSpec,
     ExampleSpec,
     Merged,
@@ -150,6 +153,7 @@ class _Dataset(_Strict):
     classes: Several[Merged | None] = [
         None
     ]  # tasks of few classes; None is the data set as it is
+    shots: Several[Count | None] = [None]  # private records of each class
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +164,9 @@ class _Dataset(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> _Dataset:
-        known = (*(WHOLE if self.whole else PARTS), NAMES, GROUPS)
+        known = {NAMES, GROUPS, *PARTS, *IMAGES}
+        if self.whole:
+            known = {NAMES, GROUPS, *WHOLE, WHOLE_IMAGES}
         _refuse(
             {
                 f"files has an unknown key {part!r}": part not in known
@@ -243,6 +249,7 @@ class _Method(BaseModel):
 
     method: str
     tune: Annotated[int, Field(ge=0, strict=True)] = 0
+    search: Annotated[int, Field(ge=2, strict=True)] | None = None
     budgets: Budgets | None = None
     seeds: Seeds | None = None
     examples: Several[Annotated[ExampleSpec | None, _short("source", int | str)]] = [
@@ -270,9 +277,12 @@ class _Method(BaseModel):
         takes_examples = entry is not None and entry.load().starts_from_examples
         used = [one is not None and one.used for one in self.examples]
         # Each rule with what breaks it; the error names the first.
+        can_search = searched_method(name).space and method.private
         rules = {
             f".tune: {name} has no hyper-parameters to search": self.tune
-            and not (method.space and method.private),
+            and not can_search,
+            f".search: {name} has no settings that a private search can fit": self.search
+            and (method.of_images or not can_search),
             ".in_all is for streams": any(self.in_all) and not streams,
             f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
             f": {name} starts from examples; add examples": method.needs_examples
@@ -371,6 +381,7 @@ class _Data(NamedTuple):
     pools: list[Pool]
     ratios: list[float | str]
     merged: list[Merged | None]
+    shots: list[int | None]
 
 
 class _Choice(NamedTuple):
@@ -380,6 +391,7 @@ class _Choice(NamedTuple):
     name: str
     parameters: dict[str, Any]
     trials: int
+    search: int
     budgets: list[dict[str, float]]
     seeds: list[int]
     examples: ExampleSpec | None
@@ -387,7 +399,9 @@ class _Choice(NamedTuple):
     scatter: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
-        """Whether the data set has the examples that the method starts from; class names fit unmerged classes only."""
+        """Whether the data set has the images, or the examples, of the method; class names fit unmerged classes only."""
+        if ALL_METHODS[self.name].of_images and not data.spec.has_images:
+            return False
         from_names = self.examples is not None and self.examples.source == NAMES
         return not from_names or (NAMES in data.spec.files and classes is None)
 
@@ -414,20 +428,29 @@ def grid(
     # A method that would get no cell at all is a mistake of the configuration.
     for choice in choices:
         if not any(choice.fits(one, None) for one in sources.values()):
-            raise ParameterError(
-                f"{choice.where}.examples are names, and no data set has files: names."
-            )
+            if ALL_METHODS[choice.name].of_images:
+                what = f" is {choice.name}, and no data set has files: train_images."
+            else:
+                what = ".examples are names, and no data set has files: names."
+            raise ParameterError(choice.where + what)
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
         cell.key: cell
         for seed in dict.fromkeys(seed for choice in choices for seed in choice.seeds)
         for key, stream in tasks
         for classes in sources[key].merged
+        for shots in sources[key].shots
         for ratio in sources[key].ratios
         for choice in choices
         if seed in choice.seeds and choice.fits(sources[key], classes)
         for cell in _cells(
-            choice, sources[key], ir=ratio, seed=seed, stream=stream, classes=classes
+            choice,
+            sources[key],
+            ir=ratio,
+            seed=seed,
+            stream=stream,
+            classes=classes,
+            shots=shots,
         )
     }
     # Last, because whatever else is wrong can be said without the data.
@@ -479,7 +502,9 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
             )
         # What a data set says of itself goes before what holds for all.
         ratios = config.ir if entry.ir is None else entry.ir
-        sources[key] = _Data(*entry.spec(folder, config.source), ratios, entry.classes)
+        sources[key] = _Data(
+            *entry.spec(folder, config.source), ratios, entry.classes, entry.shots
+        )
     return sources
 
 
@@ -497,7 +522,7 @@ def _joined(
     if len(parts) == 1:
         return parts[0].name, parts[0].encoder
     key = " + ".join(names), " + ".join(dict.fromkeys(part.encoder for part in parts))
-    sources[key] = _Data(DatasetSpec(*key, parts=parts), [], ratios, [None])
+    sources[key] = _Data(DatasetSpec(*key, parts=parts), [], ratios, [None], [None])
     return key
 
 
@@ -525,6 +550,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 entry.method,
                 parameters,
                 entry.tune,
+                entry.search or 0,
                 budgets,
                 seeds,
                 start,
@@ -546,7 +572,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             f"budgets must hold at least one budget; {choice.name} spends one."
         )
     for budget in choice.budgets if method.private else ():
-        if tuple(budget) == ("epsilon",) and not BY_NAME[method.estimator].pure:
+        if tuple(budget) == ("epsilon",) and not method.pure:
             raise ParameterError(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
                 "without delta); give delta, mu, e or rho."
@@ -565,12 +591,15 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     pools: list[Pool | None] = [None]
     if data.pools and method.uses_public(choice.parameters):
         pools = [*data.pools]
-    for budget, pool, trials in itertools.product(
-        budgets, pools, dict.fromkeys((0, choice.trials))
-    ):
+    # As it is, tuned at no cost, and by a private search, which is accounted in
+    # approximate DP.
+    ways = dict.fromkeys([(0, 0), (choice.trials, 0), (0, choice.search)])
+    for budget, pool, (trials, search) in itertools.product(budgets, pools, ways):
+        if search and "delta" not in (budget or {}):
+            continue
         # Where nothing is searched, defaults that differ from the class's own are part
         # of the key.
-        if trials:
+        if trials or search:
             parameters = choice.parameters
         else:
             parameters = {**method.defaults, **choice.parameters}
@@ -582,6 +611,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             pool,
             budget,
             trials=trials,
+            search=search,
             examples=choice.examples,
             in_all=choice.in_all,
             scatter=choice.scatter,

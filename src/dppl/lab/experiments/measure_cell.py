@@ -26,11 +26,16 @@ from dppl.kernel.privacy.budgets import split
 from dppl.kernel.privacy.guarantee import software_versions
 from dppl.lab import long_tailed
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, SCHEMA, Cell
-from dppl.lab.experiments.compared_methods import ALL_METHODS
-from dppl.lab.experiments.datasets import Dataset, DatasetSpec, load_dataset
+from dppl.lab.experiments.compared_methods import ALL_METHODS, searched_method
+from dppl.lab.experiments.datasets import (
+    Dataset,
+    DatasetSpec,
+    load_dataset,
+    rows_of_classes,
+)
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
-from dppl.lab.experiments.tuning import tune
+from dppl.lab.experiments.tuning import search_privately, tune
 from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
 
@@ -46,19 +51,21 @@ def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
-        dataset = loaded[cell.dataset, cell.encoder].merged(cell.classes, cell.seed)
+        dataset = _given_to(cell, loaded[cell.dataset, cell.encoder])
         if cell.pool is not None:
             dataset.available(cell.pool)
         dataset.split(cell.examples, cell.seed)
         if cell.stream is not None:
             cell.stream.check(dataset)
-        if dataset.groups is not None and (cell.trials or cell.stream is not None):
+        alone = cell.trials or cell.search or cell.stream is not None
+        if dataset.groups is not None and alone:
             raise ParameterError(
-                f"data set {cell.dataset!r} has groups in files; tune and streams take none."
+                f"data set {cell.dataset!r} has groups in files; tune, search and streams take none."
             )
         try:
             model = _start(cell, dataset, cell.noise_seed)
-            if ALL_METHODS[cell.method].private:
+            method = ALL_METHODS[cell.method]
+            if method.private and not method.of_images:
                 most = getattr(model, "max_tasks", None)
                 if (
                     cell.stream is not None
@@ -103,7 +110,7 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
             key = cell.dataset, cell.encoder
             if key not in _LOADED:
                 _LOADED[key] = load_dataset(datasets[key])
-            dataset = _LOADED[key].merged(cell.classes, cell.seed)
+            dataset = _given_to(cell, _LOADED[key])
             if cell.stream is None:
                 content = _measure(cell, dataset)
             else:
@@ -114,6 +121,14 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
         {f"{warning.category.__name__}: {warning.message}" for warning in caught}
     )
     return {**_head(cell, DONE), **content, "warnings": texts}
+
+
+def _given_to(cell: Cell, dataset: Dataset) -> Dataset:
+    """Return the data set as the cell has it: with its classes, and what its method is given."""
+    dataset = dataset.merged(cell.classes, cell.seed)
+    if ALL_METHODS[cell.method].of_images:
+        return dataset.of_images()
+    return dataset
 
 
 def failure(cell: Cell, error: str, message: str) -> Result:
@@ -148,9 +163,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     def fit(
         settings: Mapping[str, Any], X: Any, y: Any, seed: int, **persons: Any
     ) -> Any:
-        return method.build(budget, dataset.classes, seed, settings, given).fit(
-            X, y, **persons
-        )
+        model = method.build(budget, dataset.classes, seed, settings, given)
+        return method.sized(model, len(y)).fit(X, y, **persons)
 
     if cell.trials:
         # The search looks at private records and pays nothing for it; `covered` says so
@@ -159,7 +173,14 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             searched = tune(cell, method, fit, X, y, dataset.classes)
         parameters |= searched["best"]
     with _timed(seconds, "fit"):
-        model = fit(parameters, X, y, cell.noise_seed, **persons)
+        if cell.search:
+            start = method.build(
+                budget, dataset.classes, cell.noise_seed, parameters, given
+            )
+            model, searched = search_privately(cell, method, start, X, y)
+            parameters |= searched["best"]
+        else:
+            model = fit(parameters, X, y, cell.noise_seed, **persons)
     with _timed(seconds, "predict"):
         predicted = model.predict(np.asarray(dataset.X_test))
     measured = _result(cell, dataset, model, y, predicted, seconds)
@@ -188,7 +209,15 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     X_test = np.asarray(dataset.X_test)
     tasks = cell.stream.tasks(dataset, y, cell.seed)
     tests = cell.stream.test_tasks(dataset, cell.seed)
-    model = _start(cell, dataset, cell.noise_seed)
+    seconds: dict[str, float] = {}
+    settled = cell
+    searched = None
+    if cell.trials or cell.search:
+        first = tasks[0].rows
+        with _timed(seconds, "tune"):
+            settled, searched = _settled(cell, dataset, X[first], y[first])
+    method = ALL_METHODS[cell.method]
+    model = method.sized(_start(settled, dataset, cell.noise_seed), len(y) / len(tasks))
     if getattr(model, "takes_earlier_records", False):
         so_far = [tasks[: place + 1] for place in range(len(tasks))]
         tasks = [
@@ -203,7 +232,6 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal
     # is not measured.
     accuracies = np.full((len(tests), len(tests)), np.nan)
-    seconds: dict[str, float] = {}
     # A classifier of correlated noise has its private state in a file, which ends with
     # the stream.
     with tempfile.TemporaryDirectory() as folder:
@@ -226,11 +254,8 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     # A model of all tasks at once says how much of the loss is due to learning one
     # after the other; its noise is not the noise of the first task.
     with _timed(seconds, "joint"):
-        joint = (
-            _start(cell, dataset, cell.noise_seed + 1, n_tasks=1)
-            .fit(X, y)
-            .predict(X_test)
-        )
+        at_once = _start(settled, dataset, cell.noise_seed + 1, n_tasks=1)
+        joint = method.sized(at_once, len(y)).fit(X, y).predict(X_test)
     averages = average_accuracy(accuracies)
     forgot = forgetting(accuracies)
     measured = _result(cell, dataset, model, y, predicted, seconds)
@@ -240,17 +265,63 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         "forgetting": float(forgot[-1]),
         "joint_accuracy": joint_accuracy,
         "below_joint": joint_accuracy - measured["metrics"]["accuracy"],
-        "total_mu": model.guarantee_.mu if ALL_METHODS[cell.method].private else None,
+        "total_mu": model.guarantee_.mu if method.private else None,
     }
+    if method.of_images:
+        size = model.values_.nbytes
+    else:
+        size = len(model.to_bytes())
     stream = {
         "accuracies": [
             row[: place + 1].tolist() for place, row in enumerate(accuracies)
         ],
         "average_accuracy": averages.tolist(),
         "forgetting": forgot.tolist(),
-        "model_bytes": len(model.to_bytes()),
+        "model_bytes": size,
     }
-    return {**measured, "parameters": cell.parameters, "search": None, "stream": stream}
+    return {
+        **measured,
+        "parameters": settled.parameters,
+        "search": searched,
+        "stream": stream,
+    }
+
+
+def _settled(
+    cell: Cell, dataset: Dataset, X: Array, y: Array
+) -> tuple[Cell, dict[str, Any]]:
+    """Return a cell of a stream with the settings of DP-SGD that the first task chooses, and how they were found.
+
+    DP-CL tunes once for each budget and seed, and takes what it finds for all of its
+    methods; that is free (`trials`). A private search takes half of epsilon and of
+    delta from the stream: costs of both add up for records of the first task.
+    """
+    method = ALL_METHODS[cell.method]
+    searched = searched_method(cell.method)
+    shared = {
+        name: one
+        for name, one in cell.parameters.items()
+        if name in searched.parameters
+    }
+    # Without what tells methods apart, so that all of them have one setting.
+    alike = replace(cell, method="", parameters=shared, in_all=False)
+    if cell.trials:
+
+        def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
+            budget = cell.make_budget()
+            model = searched.build(budget, dataset.classes, seed, settings)
+            return searched.sized(model, len(y)).fit(X, y)
+
+        found = tune(alike, searched, fit, X, y, np.unique(y))
+        budget = cell.budget
+    else:
+        assert cell.budget is not None
+        budget = {name: value / 2 for name, value in cell.budget.items()}
+        half = replace(cell, budget=budget).make_budget()
+        start = searched.build(half, dataset.classes, alike.noise_seed, shared)
+        _, found = search_privately(alike, searched, start, X, y)
+    parameters = cell.parameters | method.taken(found["best"])
+    return replace(cell, parameters=parameters, budget=budget), found
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
@@ -282,6 +353,8 @@ def _records(
     cell: Cell, dataset: Dataset, rows: NDArray[np.int64]
 ) -> tuple[Array, Array, dict[str, Array]]:
     """Return the private records of a cell, drawn from these rows, and whose they are."""
+    if cell.shots is not None:
+        rows = rows[rows_of_classes(dataset.y[rows], cell.shots, cell.seed)]
     if cell.ir != NATURAL:
         tailed = long_tailed if cell.classes is None else cell.classes.long_tailed
         rows = rows[tailed(dataset.y[rows], float(cell.ir), cell.seed)]
@@ -326,7 +399,7 @@ def _result(
             "n_train": int(sizes.sum()),
             "n_test": len(dataset.y_test),
             "n_public": None if public is None else len(public),
-            "dim": dataset.X.shape[1],
+            "dim": int(np.prod(dataset.X.shape[1:])),
             "class_sizes": sizes.tolist(),
         },
         "metrics": {

@@ -85,6 +85,8 @@ def place_of(cell: Cell) -> tuple[str, ...]:
     dataset = str(cell["dataset"]) + (
         f" ({Merged(**cell['classes']).name})" if "classes" in cell else ""
     )
+    if "shots" in cell:
+        dataset += f" ({cell['shots']} records a class)"
     encoder = str(cell["encoder"]).replace(NOT_NAMED, f"encoder {NOT_NAMED}")
     names = [dataset, encoder]
     if "stream" in cell:
@@ -128,5 +130,7 @@ def series_name(cell: Cell, notion: str = "") -> str:
         text += ", the budget again for every task"
     elif cell.get("in_all"):
         text += ", the budget for all tasks together"
+    if "search" in cell:
+        text += ", settings by a private search"
     tuned = f" ({TUNED})" if cell["trials"] else ""
     return text + notion + tuned + (" (not private)" if cell["budget"] is None else "")

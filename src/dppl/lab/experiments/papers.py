@@ -50,6 +50,7 @@ class Figure:
     pools: tuple[str, ...] = ("imagenet",)
     rows: list[int | None] | None = None  # sizes of the pools
     streams: tuple[str, ...] = ()
+    of_images: bool = False  # whether methods that train a network are among them
 
     @property
     def needs(self) -> str:
@@ -70,6 +71,11 @@ class Figure:
             content["methods"] = self.methods
         if self.streams:
             content["streams"] = list(self.streams)
+            if not self.of_images:
+                del content["datasets"]
+                content["methods"] = [
+                    one for one in content["methods"] if "network" not in one
+                ]
             return content
         content["ir"] = list(self.ir)
         content["datasets"] = [
@@ -91,9 +97,15 @@ def _on_cifar100(title: str, draws: str, **more: Any) -> Figure:
     return Figure(title=title, draws=draws, **(narrowed | more))
 
 
-def _stream(name: str, draws: str, recipe: str) -> Figure:
+def _stream(name: str, draws: str, recipe: str, *, of_images: bool = False) -> Figure:
     title = f"Published rules, ours and baselines on {name}"
-    return Figure(title=title, draws=draws, base="continual-paper", streams=(recipe,))
+    return Figure(
+        title=title,
+        draws=draws,
+        base="continual-paper",
+        streams=(recipe,),
+        of_images=of_images,
+    )
 
 
 def _of_all(first: int, title: str, draws: str, order: tuple[str, ...]) -> Any:
@@ -124,6 +136,13 @@ _POOLS = _on_cifar100(
     methods=["public"],
     ir=(1, 100),
     pools=("imagenet", "cc3m"),
+    rows=_POOL_SIZES,
+)
+_POOL_SIZES_BY_SET = Figure(
+    title="Number of public rows",
+    draws="pool-size-",
+    encoders=(_LARGEST,),
+    methods=["public"],
     rows=_POOL_SIZES,
 )
 _MEANS = _on_cifar100(
@@ -163,13 +182,7 @@ FIGURES: dict[str, Figure] = {
         encoders=(_LARGEST,),
         methods=["mean"],
     ),
-    "dppl-v1:11": Figure(
-        title="Number of public rows",
-        draws="pool-size-",
-        encoders=(_LARGEST,),
-        methods=["public"],
-        rows=_POOL_SIZES,
-    ),
+    "dppl-v1:11": _POOL_SIZES_BY_SET,
     "dppl-v1:12": Figure(
         title="True and private means in two dimensions",
         draws="scatter-",
@@ -204,10 +217,12 @@ FIGURES: dict[str, Figure] = {
     "dppl-aaai:5": _ENCODERS,
     "dppl-aaai:6": _PROJECTION,
     "dppl-aaai:7": _POOLS,
+    # Named in the text; the appendix of the other version has it as figure 11.
+    "dppl-aaai:9": _POOL_SIZES_BY_SET,
     "dppl-aaai:10": _MEANS,
     "dp-cl:1": _stream("Split CIFAR-100", "average-accuracy-", "cifar100-10x10"),
-    "dp-cl:2": _stream("5-Dataset", "average-accuracy-", "5-dataset"),
+    "dp-cl:2": _stream("5-Dataset", "average-accuracy-", "5-dataset", of_images=True),
     "dp-cl:table-1": _stream("Split ImageNet-R", "report.md", "imagenet-r-10x20"),
-    "dp-cl:a1": _stream("Split CIFAR-100", "average-forgetting-", "cifar100-10x10"),
-    "dp-cl:a2": _stream("5-Dataset", "average-forgetting-", "5-dataset"),
+    "dp-cl:a1": _stream("Split CIFAR-100", "forgetting-", "cifar100-10x10"),
+    "dp-cl:a2": _stream("5-Dataset", "forgetting-", "5-dataset", of_images=True),
 }

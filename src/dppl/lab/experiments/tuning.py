@@ -1,4 +1,4 @@
-"""Tuning on a part of the private records with Optuna, as in DPPL-v1 (B.1). No guarantee covers what it finds."""
+"""Settings that private records choose: with Optuna as in DPPL-v1 (B.1), which no guarantee covers, or by a private search."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -10,10 +10,13 @@ from dppl._utils.optional import optional
 from dppl._utils.types import Array
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import Cell
-from dppl.lab.experiments.compared_methods import ComparedMethod, Range
+from dppl.lab.experiments.method_kinds import ComparedMethod, Range
+from dppl.methods import PrivateSearch
 from dppl.metrics import balanced_accuracy
 
 _VALIDATION_SHARE = 0.2
+# Settings of a private search, drawn at random; more of them cost nothing, and time.
+_CANDIDATES = 20
 
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
@@ -80,3 +83,36 @@ def tune(
         "trials": cell.trials,
         "validation_rows": len(held_out),
     }
+
+
+def search_privately(
+    cell: Cell, method: ComparedMethod, model: Any, X: Array, y: Array
+) -> tuple[Any, dict[str, Any]]:
+    """Fit the best of some settings at the budget of `model`, defaults among them; return the fit and the settings."""
+    rng = np.random.default_rng(cell.seed)
+    free = method.space.keys() - cell.parameters.keys()
+    candidates: list[dict[str, list[Any]]] = [{}]
+    for _ in range(_CANDIDATES - 1):
+        # In the order of their names, for sets have none.
+        candidates.append(
+            {name: [_drawn(method.space[name], rng)] for name in sorted(free)}
+        )
+    search = PrivateSearch(
+        model,
+        candidates,
+        mean_runs=cell.search,
+        scoring="balanced",
+        random_state=cell.noise_seed,
+    ).fit(X, y)
+    return search.best_estimator_, {
+        "best": search.best_params_,
+        "score": search.best_score_,
+        "candidates": len(candidates),
+        "mean_runs": cell.search,
+    }
+
+
+def _drawn(axis: Range | tuple[Any, ...], rng: np.random.Generator) -> Any:
+    if isinstance(axis, Range):
+        return float(np.exp(rng.uniform(*np.log(axis))))
+    return axis[rng.integers(len(axis))]

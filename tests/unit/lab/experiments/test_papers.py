@@ -81,14 +81,42 @@ def test_a_figure_is_computed_and_drawn_into_a_folder_of_its_name(
     assert any(name.startswith("coinpress-") for name in drawn)
 
 
-def _few(figure):
+@pytest.mark.parametrize("name", ["dp-cl:1", "dp-cl:a1"])
+def test_a_figure_of_streams_is_drawn_by_its_name(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data" / "cifar100"
+    folder.mkdir(parents=True)
+    y = np.arange(200) % 100
+    X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    for part in ("train", "test"):
+        np.save(folder / f"{part}_x.npy", X)
+        np.save(folder / f"{part}_y.npy", y)
+    figure = FIGURES[name]
+    few = _few(figure, methods=["ContinualPrototypes"])
+    monkeypatch.setitem(FIGURES, name, few)
+    Bench(experiment="paper", figure=name, data=tmp_path / "data", jobs=1).run()
+    drawn = (tmp_path / name.replace(":", "-")).glob("*.png")
+    assert any(path.name.startswith(figure.draws) for path in drawn)
+
+
+def test_film_is_in_the_figures_of_data_sets_that_need_it():
+    for name, figure in FIGURES.items():
+        if figure.streams:
+            content = yaml.safe_load(figure_as_yaml(name))
+            networks = [one for one in content["methods"] if "network" in one]
+            assert bool(networks) == (figure.streams == ("5-dataset",))
+            assert ("datasets" in content) == bool(networks)
+
+
+def _few(figure, **changes):
     """Return a figure at one budget and seed."""
 
     class Few:
         base = figure.base
 
         def content(self, base):
-            return {**figure.content(base), "budgets": {"e": [8]}, "seeds": 1}
+            few = {"budgets": {"e": [8]}, "seeds": 1, **changes}
+            return {**figure.content(base), **few}
 
     return Few()
 

@@ -97,9 +97,10 @@ def forgetful(monkeypatch, tmp_path):
         models.append(Forgetful(random_state))
         return models[-1]
 
-    monkeypatch.setitem(
-        STREAM_METHODS, "Forgetful", SimpleNamespace(build=build, private=False)
+    method = SimpleNamespace(
+        build=build, private=False, of_images=False, sized=lambda model, _: model
     )
+    monkeypatch.setitem(STREAM_METHODS, "Forgetful", method)
 
     def compute(stream):
         cell = Cell(

@@ -1,0 +1,124 @@
+"""What a comparison knows of a method: its name, its estimator, what is fixed, and what a search may choose."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dppl import lab
+from dppl.kernel.privacy import Budget
+from dppl.methods.parameters import with_options
+from dppl.methods.public_data import PublicData
+from dppl.methods.registry import BY_NAME
+
+# What the runner passes itself.
+_GIVEN = ("budget", "classes", "random_state")
+
+
+class Range(NamedTuple):
+    """A hyper-parameter between two numbers, searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+Space = Mapping[str, Range | tuple[Any, ...]]  # a range, or the values to choose from
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedMethod:
+    """One way to train a classifier."""
+
+    label: str  # name in tables and figures
+    estimator: str  # a class of the registry, or one of `dppl.lab` that is not private
+    fixed: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # parameters that make the method what it is
+    public: bool = True  # whether it may read public rows that it can do without
+    needs_examples: bool = (
+        False  # whether a fit is impossible without public examples of the classes
+    )
+    space: Space = field(default_factory=dict)  # hyper-parameters to search
+    # values for what neither a configuration nor a search sets, where the class's own
+    # defaults would miss the point
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    # of a classifier of streams: the method of single fits whose settings it takes, and
+    # the parameter that takes them, where it is one
+    searched_as: str | None = None
+    nested: str | None = None
+
+    @property
+    def of_images(self) -> bool:
+        """Whether it is given images, and not embeddings."""
+        return False
+
+    @property
+    def pure(self) -> bool:
+        """Whether it spends budgets of pure DP."""
+        return BY_NAME[self.estimator].pure
+
+    @property
+    def private(self) -> bool:
+        """Whether it spends a budget; references give no guarantee."""
+        return self.estimator in BY_NAME
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters that a configuration may set."""
+        names = with_options(self._load()._get_param_names())
+        return [name for name in names if name not in (*_GIVEN, *self.fixed)]
+
+    def build(
+        self,
+        budget: Budget | None,
+        classes: Any,
+        random_state: int,
+        parameters: Mapping[str, Any],
+        public: PublicData | None = None,
+    ) -> Any:
+        """Return the unfitted classifier."""
+        given: dict[str, Any] = {}
+        if self.private:
+            given = {
+                "budget": budget,
+                "classes": classes,
+                "public": public,
+                "random_state": random_state,
+            }
+        return self._load()(**given, **self.fixed).set_params(**parameters)
+
+    def sized(self, model: Any, n_records: float) -> Any:
+        """Return the classifier for so many records: those of embeddings need no number."""
+        return model
+
+    def taken(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a search chose, as parameters."""
+        if self.nested is None:
+            return dict(settings)
+        return {self.nested: dict(settings)}
+
+    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether a fit with these parameters reads public rows where there are some."""
+        role = self.public_rows(parameters)
+        return role == "required" or (role == "optional" and self.public)
+
+    def overlaps(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether tasks of a stream may share records with these parameters, so that their costs add up."""
+        return bool(
+            parameters.get("tasks", getattr(self._load(), "tasks", "disjoint"))
+            == "overlapping"
+        )
+
+    def public_rows(self, parameters: Mapping[str, Any]) -> str:
+        """Return what public rows are to a fit with these parameters."""
+        if not self.private:
+            return "unused"
+        model = self.build(None, None, 0, parameters)
+        by_lattice = model.lattice is not None and model.lattice.reads_public_rows
+        if by_lattice and model.public_rows == "unused":
+            return "required"
+        return str(model.public_rows)
+
+    def _load(self) -> Any:
+        if self.private:
+            return BY_NAME[self.estimator].load()
+        return getattr(lab, self.estimator)

@@ -1,0 +1,112 @@
+"""Methods of a comparison that train a public network, and are given images where others are given embeddings."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+
+from dppl._utils.optional import optional
+from dppl.errors import ParameterError
+from dppl.finetune import Recipe
+from dppl.finetune.networks import load_network
+from dppl.kernel.privacy import Budget
+from dppl.lab.experiments.method_kinds import ComparedMethod
+from dppl.methods.public_data import PublicData
+
+_RECIPE = {one.name for one in fields(Recipe)} - {"batch_size"}
+# What a runner or the network itself gives.
+_GIVEN = {"module", "budget", "classes", "head", "options", "random_state"}
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMethod(ComparedMethod):
+    """One that trains weights of a public network, which its parameter `network` names as `dppl finetune` does."""
+
+    of_images = True
+    private = True
+    pure = False
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters that a configuration may set, those of the recipe among them."""
+        own = set(self._load()._get_param_names()) - _GIVEN - self.fixed.keys()
+        return sorted(own - {"recipe"} | _RECIPE | {"network", "sampling_rate"})
+
+    def build(
+        self,
+        budget: Budget | None,
+        classes: Any,
+        random_state: int,
+        parameters: Mapping[str, Any],
+        public: PublicData | None = None,
+    ) -> Any:
+        """Return the unfitted classifier of images, whose batch size `sized` sets."""
+        if "network" not in parameters:
+            raise ParameterError(
+                "network must name a public network, as for dppl finetune."
+            )
+        rest = {name: one for name, one in parameters.items() if name not in _RECIPE}
+        recipe = {name: parameters[name] for name in _RECIPE & parameters.keys()}
+        module, head = _on_pixels(rest.pop("network"))
+        options = {
+            "head": head,
+            "sampling_rate": rest.pop("sampling_rate", 1.0),
+            "recipe": Recipe(**recipe),
+        }
+        kind = self._load()
+        if "options" in kind._get_param_names():
+            options = {"options": options}
+        given = {"random_state": random_state, **self.fixed, **options, **rest}
+        return kind(module, budget, classes, **given)
+
+    def sized(self, model: Any, n_records: float) -> Any:
+        """Divide sums of gradients by what a batch holds; the size of evaluation data is public."""
+        parameters: dict[str, Any] = model.get_params(deep=False)
+        # Of an ensemble, those of each task.
+        options = parameters.get("options", parameters)
+        batch_size = options["sampling_rate"] * n_records
+        recipe = replace(options["recipe"], batch_size=batch_size)
+        if options is parameters:
+            return model.set_params(recipe=recipe)
+        return model.set_params(options={**options, "recipe": recipe})
+
+    def public_rows(self, parameters: Mapping[str, Any]) -> str:
+        """Return that no public rows are read: the network is what is public."""
+        return "unused"
+
+    def _load(self) -> Any:
+        package = "dppl.finetune"
+        if self.estimator == "FilmEnsemble":
+            package = "dppl.lab"
+        return getattr(importlib.import_module(package), self.estimator)
+
+
+@cache
+def _on_pixels(uri: str) -> tuple[Any, str]:
+    """Return a network that takes images of shape (height, width, 3) in whole numbers, and the name of its head."""
+    torch = optional("torch", "torch", "torch")
+    network = load_network(uri)
+    prepared = network.preprocessing
+    size = (prepared.size, prepared.size)
+
+    class Pixels(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network.module
+            for name in ("mean", "std"):
+                colours = torch.tensor(getattr(prepared, name))[:, None, None]
+                self.register_buffer(name, colours)
+
+        def forward(self, images: Any) -> Any:
+            # Images stay small on disk, and are as large as the network takes them only
+            # while it sees them. Convolutions of torch 2.13 crash going backward where
+            # colours are not apart in memory.
+            rows = images.movedim(-1, -3).contiguous().to(self.mean) / 255
+            if rows.shape[-2:] != size:
+                rows = torch.nn.functional.interpolate(
+                    rows, size, mode="bicubic", antialias=True
+                )
+            return self.network((rows - self.mean) / self.std)
+
+    return Pixels().eval(), f"network.{network.head}"
