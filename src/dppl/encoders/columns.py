@@ -163,6 +163,14 @@ class NumberColumn(Column):
         within = min(max(value, self.low), self.high)
         return (self._scaled(within) - low) / (high - low)
 
+    def at(self, place: float) -> float:
+        """Return the number at a place."""
+        low, high = self._ends
+        scaled = low + (high - low) * place
+        if self.log:
+            return math.sinh(scaled) * self._unit
+        return scaled
+
     def _scaled(self, value: float) -> float:
         return math.asinh(value / self._unit) if self.log else float(value)
 
@@ -499,7 +507,7 @@ class ColumnsEncoder:
         self.columns = tuple(_sized(one, loaded) for one in columns)
         _check(self.columns, name)
         self.dimension = sum(column.width for column in self.columns)
-        self._layout = list(self._blocks())
+        self._layout = list(blocks(self.columns))
         self.window = min([_WINDOW, *(one.window for one in loaded.values())])
         texts = [one.fingerprint for one in loaded.values()]
         # What decides an embedding of a text, and not where or by which version.
@@ -547,20 +555,6 @@ class ColumnsEncoder:
                 texts.append((start, weight, column.encoder, prepared))
         return slots, texts
 
-    def _blocks(self) -> Iterator[tuple[Column, int, float]]:
-        """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
-        n_texts = sum(isinstance(column, TextColumn) for column in self.columns)
-        n_others = len(self.columns) - n_texts
-        # Where there are both, half for each side lost least whichever of them says more.
-        halves = 0.5 if n_texts and n_others else 1.0
-        of_texts = halves / max(n_texts, 1)
-        of_others = halves / max(n_others, 1)
-        start = 0
-        for column in self.columns:
-            share = of_texts if isinstance(column, TextColumn) else of_others
-            yield column, start, math.sqrt(share)
-            start += column.width
-
     def encode_prepared(
         self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
     ) -> Float32:
@@ -594,6 +588,21 @@ class ColumnsEncoder:
         """Embed rows, each a mapping from column to the text of its cell."""
         check_batch(batch)
         return self.encode_prepared([self.prepare(item) for item in batch])
+
+
+def blocks(columns: Sequence[Column]) -> Iterator[tuple[Column, int, float]]:
+    """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
+    n_texts = sum(isinstance(column, TextColumn) for column in columns)
+    n_others = len(columns) - n_texts
+    # Where there are both, half for each side lost least whichever of them says more.
+    halves = 0.5 if n_texts and n_others else 1.0
+    of_texts = halves / max(n_texts, 1)
+    of_others = halves / max(n_others, 1)
+    start = 0
+    for column in columns:
+        share = of_texts if isinstance(column, TextColumn) else of_others
+        yield column, start, math.sqrt(share)
+        start += column.width
 
 
 def _sized(column: Column, encoders: Mapping[str, Encoder]) -> Column:
