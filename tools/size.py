@@ -29,7 +29,7 @@ BUDGET = {
     "methods": 23300,
     "planning": 5250,
     "prediction": 7800,
-    "serve": 6700,
+    "serve": 7100,
     "statement": 15900,
     "training": 9700,
 }

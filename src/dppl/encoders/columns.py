@@ -52,6 +52,9 @@ _HASHED = 64
 _MOST_COLUMNS = 4096
 _MOST_WIDTH = 1 << 16
 _WINDOW = 4096
+# Of bounds, and of what lies between them as a share of the larger.
+_LARGEST = 1e300
+_NARROWEST = 1e-9
 _MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
 _YES = frozenset({"yes", "y", "true", "t", "1"})
 _NO = frozenset({"no", "n", "false", "f", "0"})
@@ -128,8 +131,16 @@ class NumberColumn(Column):
     log: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and self.low < self.high < math.inf):
-            raise _error(self.name, "two bounds, the first below the second")
+        # Each bound is a float, and so is all that is computed of them: a cell must find
+        # no bounds that it cannot be placed between.
+        if not -_LARGEST <= self.low < self.high <= _LARGEST:
+            raise _error(
+                self.name,
+                "two bounds, the first below the second, from -1e300 to 1e300",
+            )
+        low, high = map(float, (self.low, self.high))
+        if high - low < _NARROWEST * max(abs(low), abs(high), _NARROWEST):
+            raise _error(self.name, "two bounds that are further apart")
 
     @cached_property
     def values(self) -> int | None:
