@@ -29,9 +29,9 @@ BUDGET = {
     "methods": 23300,
     "planning": 5250,
     "prediction": 7800,
-    "serve": 6700,
-    "statement": 15100,
-    "training": 8200,
+    "serve": 7100,
+    "statement": 15900,
+    "training": 9700,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.61

@@ -52,6 +52,9 @@ _HASHED = 64
 _MOST_COLUMNS = 4096
 _MOST_WIDTH = 1 << 16
 _WINDOW = 4096
+# Of bounds, and of what lies between them as a share of the larger.
+_LARGEST = 1e300
+_NARROWEST = 1e-9
 _MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
 _YES = frozenset({"yes", "y", "true", "t", "1"})
 _NO = frozenset({"no", "n", "false", "f", "0"})
@@ -128,8 +131,16 @@ class NumberColumn(Column):
     log: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and self.low < self.high < math.inf):
-            raise _error(self.name, "two bounds, the first below the second")
+        # Each bound is a float, and so is all that is computed of them: a cell must find
+        # no bounds that it cannot be placed between.
+        if not -_LARGEST <= self.low < self.high <= _LARGEST:
+            raise _error(
+                self.name,
+                "two bounds, the first below the second, from -1e300 to 1e300",
+            )
+        low, high = map(float, (self.low, self.high))
+        if high - low < _NARROWEST * max(abs(low), abs(high), _NARROWEST):
+            raise _error(self.name, "two bounds that are further apart")
 
     @cached_property
     def values(self) -> int | None:
@@ -162,6 +173,14 @@ class NumberColumn(Column):
         # Cut and not refused, since what one record holds must change no other row.
         within = min(max(value, self.low), self.high)
         return (self._scaled(within) - low) / (high - low)
+
+    def at(self, place: float) -> float:
+        """Return the number at a place."""
+        low, high = self._ends
+        scaled = low + (high - low) * place
+        if self.log:
+            return math.sinh(scaled) * self._unit
+        return scaled
 
     def _scaled(self, value: float) -> float:
         return math.asinh(value / self._unit) if self.log else float(value)
@@ -499,7 +518,7 @@ class ColumnsEncoder:
         self.columns = tuple(_sized(one, loaded) for one in columns)
         _check(self.columns, name)
         self.dimension = sum(column.width for column in self.columns)
-        self._layout = list(self._blocks())
+        self._layout = list(blocks(self.columns))
         self.window = min([_WINDOW, *(one.window for one in loaded.values())])
         texts = [one.fingerprint for one in loaded.values()]
         # What decides an embedding of a text, and not where or by which version.
@@ -547,20 +566,6 @@ class ColumnsEncoder:
                 texts.append((start, weight, column.encoder, prepared))
         return slots, texts
 
-    def _blocks(self) -> Iterator[tuple[Column, int, float]]:
-        """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
-        n_texts = sum(isinstance(column, TextColumn) for column in self.columns)
-        n_others = len(self.columns) - n_texts
-        # Where there are both, half for each side lost least whichever of them says more.
-        halves = 0.5 if n_texts and n_others else 1.0
-        of_texts = halves / max(n_texts, 1)
-        of_others = halves / max(n_others, 1)
-        start = 0
-        for column in self.columns:
-            share = of_texts if isinstance(column, TextColumn) else of_others
-            yield column, start, math.sqrt(share)
-            start += column.width
-
     def encode_prepared(
         self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
     ) -> Float32:
@@ -594,6 +599,21 @@ class ColumnsEncoder:
         """Embed rows, each a mapping from column to the text of its cell."""
         check_batch(batch)
         return self.encode_prepared([self.prepare(item) for item in batch])
+
+
+def blocks(columns: Sequence[Column]) -> Iterator[tuple[Column, int, float]]:
+    """Yield each column with its first coordinate and its norm; texts have half of the squared norm."""
+    n_texts = sum(isinstance(column, TextColumn) for column in columns)
+    n_others = len(columns) - n_texts
+    # Where there are both, half for each side lost least whichever of them says more.
+    halves = 0.5 if n_texts and n_others else 1.0
+    of_texts = halves / max(n_texts, 1)
+    of_others = halves / max(n_others, 1)
+    start = 0
+    for column in columns:
+        share = of_texts if isinstance(column, TextColumn) else of_others
+        yield column, start, math.sqrt(share)
+        start += column.width
 
 
 def _sized(column: Column, encoders: Mapping[str, Encoder]) -> Column:

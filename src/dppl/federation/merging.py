@@ -88,6 +88,8 @@ def merge(
             for name in _SOFTMAX
         )
         center = np.mean([one.lattice_.center for one in every], axis=0)
+        noises = [one.coef_noise_ for one in every]
+        merged.coef_noise_ = np.linalg.norm(weights * noises, axis=0)
         merged._set_model(
             coef, center, intercept, np.mean([one.shares_ for one in every], axis=0)
         )

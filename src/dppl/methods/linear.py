@@ -307,6 +307,7 @@ class Ascent:
         self._velocity = np.zeros_like(self._path)
         self._moves = 0
         self.weights: Float = self._path
+        self.weights_noise: Float = np.zeros(n_classes)
 
     def move(self, gradient: Float) -> None:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
@@ -330,6 +331,12 @@ class Ascent:
         )
         steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
         self.weights = steps[:, None] * self._path * factors
+        # The noises of the gradients are independent, and their weighted sum is in each
+        # coordinate of the weights, by a factor of the axis that is 1 at most. Steps and
+        # factors count as given, and that later gradients answer to earlier noise is left
+        # out: over seeds of one fit weights differed by .96 to 1.04 of this at epsilon 1,
+        # and by up to 1.7 at 8, where steps differ more than noise and scale all scores.
+        self.weights_noise = steps * self._noise_std * math.sqrt(shares @ shares)
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
@@ -527,6 +534,7 @@ class GuidedAscent(Ascent):
                 self._trust = self._judged()
                 self._set_start(self._trust)
         self.weights = self._start + self._weight * self.weights
+        self.weights_noise = self._weight * self.weights_noise
 
     def _judged(self) -> Trust:
         """Compare the first gradients with the examples, in units of the most that records can add along them."""

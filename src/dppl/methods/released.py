@@ -163,6 +163,8 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     # Shares of the classes in the data of the fit, of shape (n_classes,), where a
     # method released counts of them.
     shares_: Float | None = None
+    # Noise in a coordinate of each class's weights, where a method tells of it.
+    coef_noise_: Float | None = None
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]

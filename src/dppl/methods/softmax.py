@@ -66,6 +66,9 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     shares_ : ndarray of shape (n_classes,), float64, or None
         Shares of the classes among the records, from the noisy counts; None for
         ``GaussianDP(0)``. Safe to publish.
+    coef_noise_ : ndarray of shape (n_classes,), float64, or None
+        Standard deviation of the noise of the gradients in each coordinate of `coef_`,
+        along axes by which nothing was taken out. Safe to publish.
     examples_ : ExamplesKept or None
         How many public examples of each class the fit started from, and their texts
         where they are kept.
@@ -166,7 +169,9 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
         center = self._center(measure, frame, sizes, mean_weights)
         lattice = frame.lattice(center)
-        coef = self._ascended(measure, setting, sizes, lattice)
+        ascent = self._ascended(measure, setting, sizes, lattice)
+        coef = ascent.weights
+        self.coef_noise_ = ascent.weights_noise
 
         # Intercepts with which classes that weigh alike are predicted equally often.
         unit = measure.unit("shortfalls")
@@ -196,7 +201,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
 
     def _ascended(
         self, measure: Measure, setting: Setting, sizes: ClassSizes, lattice: Lattice
-    ) -> Float:
+    ) -> Ascent:
         """Climb along sixteen gradients of the softmax likelihood of rows about the mean."""
         frame = setting.prepared
         basis = frame.basis
@@ -222,7 +227,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
                 "gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice
             )
             ascent.move(noisy / unit @ basis)
-        return ascent.weights
+        return ascent
 
     def _classifier_of_examples(
         self, setting: Setting, lattice: Lattice
@@ -235,10 +240,11 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         if self.guarantee_.releases:
-            shares = {"shares": (np.float64, (len(self.classes_),))}
+            of_classes = (np.float64, (len(self.classes_),))
+            known = {"shares": of_classes, "coef_noise": of_classes}
         else:
-            shares = {}
-        return {**super()._shapes(), **shares}
+            known = {}
+        return {**super()._shapes(), **known}
 
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
@@ -246,6 +252,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             (self.shares_ > 0).all() and math.isclose(self.shares_.sum(), 1)
         ):
             raise Misfit("its shares of the classes are none")
+        if self.coef_noise_ is not None and (self.coef_noise_ < 0).any():
+            raise Misfit("its noise is below 0")
 
     def _class_scores(self, features: Float32) -> Float:
         return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)

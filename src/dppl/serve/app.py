@@ -158,6 +158,8 @@ class _Service:
                 )
             rows = list(np.array(items, np.float64))
         else:
+            if kind == "rows":
+                items = served.texts_of_rows(items)
             rows, reasons = self._embed(served, items, deadline)
         predictions = []
         for place, row in enumerate(rows):
@@ -236,7 +238,7 @@ def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAP
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def predict(request: Request) -> Response:
-        """Predict the classes of embeddings, texts or images."""
+        """Predict the classes of embeddings, texts, images or rows."""
         return Response(await service.answer(request), media_type="application/json")
 
     @app.get("/model")

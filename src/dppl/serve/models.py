@@ -12,18 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.encoders import Encoder
+from dppl.encoders.columns import (
+    CategoryColumn,
+    Column,
+    ColumnsEncoder,
+    DateColumn,
+    NumberColumn,
+    YesNoColumn,
+)
 from dppl.errors import DpplError, ParameterError
 from dppl.finetune.network_file import is_finetuned
 from dppl.finetune.tune import Finetuned
 from dppl.io.records.decoding import TooManyPixels, decode
-from dppl.io.records.record import BadRecord
+from dppl.io.records.record import BadRecord, as_row
 from dppl.kernel.privacy.terms import Term
 from dppl.methods import load
 from dppl.methods.released import ALWAYS, Least
 from dppl.prediction.predictor import Classify, classify, predictor_of_network
 from dppl.reasons import SkipReason
 from dppl.serve.requests import (
+    Cell,
     ClassProbability,
+    FieldAnswer,
     ModelAnswer,
     Prediction,
     PredictionRequest,
@@ -97,6 +107,17 @@ class Served:
         except Exception:  # an encoder's message about an odd item may quote it
             return None, Term(SkipReason.NOT_PREPARED)
 
+    def texts_of_rows(self, rows: list[dict[str, Cell]]) -> list[str]:
+        """Return rows as a record of a table holds them; fields that a row does not name are missing."""
+        names = [field.name for field in self.about.fields]
+        if any(name not in names for row in rows for name in row):
+            raise RequestError(
+                422,
+                "other_field",
+                "A row of this model has other fields; see `fields` of /model.",
+            )
+        return [as_row({name: row.get(name) for name in names}) for row in rows]
+
     def prediction(
         self, row: _Rows, top: int, probabilities: bool, least: Least = ALWAYS
     ) -> Prediction:
@@ -130,6 +151,20 @@ class Served:
         )
 
 
+def field_of(column: Column) -> FieldAnswer:
+    """Return what a form needs of a column."""
+    field = FieldAnswer(name=column.name, kind=column.kind)
+    match column:
+        case CategoryColumn():
+            field.values = list(column.values)
+        case YesNoColumn():
+            field.values = column.labels
+        case NumberColumn() | DateColumn():
+            field.low = column.low
+            field.high = column.high
+    return field
+
+
 def open_model(
     path: Path,
     encoder: str | None = None,
@@ -146,6 +181,7 @@ def open_model(
     multilabel = False
     has_similarity = False
     loaded: Encoder | None = None
+    fields: list[FieldAnswer] = []
     if is_finetuned(path):
         if encoder == "none":
             raise ParameterError(
@@ -172,6 +208,8 @@ def open_model(
             takes.append(f"{loaded.modality}s")
         has_similarity = model.has_similarity
         classified = partial(classify, model, shares="equal")
+        if isinstance(loaded, ColumnsEncoder):
+            fields = [field_of(column) for column in loaded.columns]
         # Imports what the first request would wait for.
         classified(np.zeros((1, model.n_features_in_)))
 
@@ -191,6 +229,7 @@ def open_model(
         takes=takes,
         features=description.get("lattice", {}).get("n_features"),
         encoder=description["encoder"],
+        fields=fields,
         classes=description["classes"],
         summary=guarantee.summary(),
         in_short=[list(line) for line in words.in_short(guarantee)],

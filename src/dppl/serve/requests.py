@@ -17,7 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-KINDS = ("embeddings", "texts", "images")
+KINDS = ("embeddings", "texts", "images", "rows")
+Cell = str | int | float | bool | None
 FIELDS = (*KINDS, "model", "top", "probabilities", "min_confidence", "min_similarity")
 _Image = Annotated[
     Base64Bytes, WithJsonSchema({"type": "string", "contentEncoding": "base64"})
@@ -96,6 +97,7 @@ def request_model(most: int, widths: Collection[int]) -> type[PredictionRequest]
         "embeddings": (list[row], several),
         "texts": (list[str], several),
         "images": (list[_Image], several),
+        "rows": (list[dict[str, Cell]], several),
     }
     return create_model("Request", __base__=PredictionRequest, **items)
 
@@ -160,14 +162,25 @@ class PredictionsAnswer(BaseModel):
     predictions: list[Prediction]
 
 
+class FieldAnswer(BaseModel):
+    """A field of a row: its name and kind, and the values that it may have, or its bounds."""
+
+    name: str
+    kind: str
+    values: list[str] = []
+    low: float | str | None = None
+    high: float | str | None = None
+
+
 class ModelAnswer(BaseModel):
-    """A model: what it takes, its classes, its guarantee and its card."""
+    """A model: what it takes, its classes, its guarantee and its card; and the fields of a row, if it takes rows."""
 
     name: str
     estimator: str
     takes: list[str]
     features: int | None
     encoder: str | None
+    fields: list[FieldAnswer] = []
     classes: list[Label]
     summary: str
     in_short: list[list[str]]

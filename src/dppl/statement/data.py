@@ -101,6 +101,7 @@ def content(
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
     private_evaluation: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what is known of a model from its file, and apart from it what its publisher measured and paid."""
     guarantee = Guarantee.from_dict(description["guarantee"])
@@ -175,6 +176,7 @@ def content(
         "evaluation": evaluation,
         "private_evaluation": private_evaluation,
         "gallery": gallery,
+        "shapes": shapes,
         "checks": _checks(description, guarantee, file, ledger is not None),
     }
 

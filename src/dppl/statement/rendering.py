@@ -15,6 +15,7 @@ from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.kernel.privacy.terms import Term
 from dppl.statement import english, french, german, words
+from dppl.statement.curves import drawn
 
 # Files of texts, by the tags of their languages.
 LANGUAGES: dict[str, Any] = {"en": english, "de": german, "fr": french}
@@ -157,11 +158,12 @@ def at_most(share: float) -> str:
 
 
 def view(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the charts of a page, and the confusion matrix if the model was evaluated."""
+    """Return the charts of a page, the shapes of a model of tables, and the confusion matrix if it was evaluated."""
     evaluation = content["evaluation"]
     return {
         "charts": _charts(content["guarantee"]["curve"]),
         "matrix": None if evaluation is None else _matrix(evaluation),
+        "shapes": None if content["shapes"] is None else drawn(content["shapes"]),
     }
 
 

@@ -17,6 +17,7 @@ from dppl.evaluation import Evaluation
 from dppl.io import Source, open_source
 from dppl.io.records.sources import holds_embeddings
 from dppl.methods.released import Reported
+from dppl.statement.curves import shapes_of
 from dppl.statement.data import (
     FORMAT,
     account_of,
@@ -67,7 +68,9 @@ class Report:
         if version != FORMAT:
             raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
         self._content = deepcopy(content)
-        self._content.setdefault("private_evaluation", None)  # older reports have none
+        # Older reports have none.
+        self._content.setdefault("private_evaluation", None)
+        self._content.setdefault("shapes", None)
 
     def dict(self) -> builtins.dict[str, Any]:
         """Return the content."""
@@ -178,8 +181,9 @@ def make_report(
     with file_of(model) as path:
         description = describe(path)
         digest = sha256(path.read_bytes()).hexdigest()
+        shapes = shapes_of(path, description)
     # What the publisher adds; no guarantee covers it.
-    known: dict[str, Any] = {"by": by, "purpose": purpose}
+    known: dict[str, Any] = {"by": by, "purpose": purpose, "shapes": shapes}
     if results is not None:
         evaluation = results
         if isinstance(evaluation, str | os.PathLike):

@@ -43,6 +43,7 @@ from dppl.training import pipeline
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.embedding import embed_windows
 from dppl.training.items import Items, check_items, embed_items
+from dppl.training.shapes import shapes
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
@@ -274,6 +275,51 @@ class PrivateClassifier(ReleasedClassifier):
             for window in windows
             for item in window.skipped
         ]
+
+    def shapes(self, cells: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        r"""Return what each column adds to the scores of the classes. It is read off the model and costs nothing.
+
+        A score is ``offsets[class] + sum(scores) / sqrt(sum(squares))``, where the sums are
+        over one point of each shape: the model is linear in rows that are scaled to length
+        1 once the released mean is taken off. That length differs little from row to row,
+        and is ``length`` on average.
+
+        Parameters
+        ----------
+        cells : mapping, default=None
+            Cells of each column at which to tell; None takes cells that are spread over
+            what the schema foresees. Columns that are not named have no shape then.
+
+        Returns
+        -------
+        dict
+            JSON-ready: ``classes``, ``offsets``, ``length``, and ``shapes``, a list of
+            ``column``, ``part`` (of a date: trend, season, weekday; "" else), ``ends`` (of
+            a curve, what its first and last place are called; None for bars) and
+            ``points``. Each has ``cell``, ``place`` (from 0 to 1 along a curve; None is a
+            bar), ``scores``, ``noise`` (their standard deviations; None if the model does
+            not tell) and ``square``.
+
+        Raises
+        ------
+        InputError
+            If the model has no such shapes.
+        ParameterError
+            If `cells` names another column, or one of texts, which have no shape.
+
+        Notes
+        -----
+        ``noise`` is that of the gradients of `SoftmaxPrototypes`, weighed as its last step
+        weighs them. Coordinates of its weights have independent noise of one size a class,
+        or less along public axes by which some was taken out, so a point's is that size
+        times the length of what its cell fills in. It leaves out that later gradients
+        answer to earlier noise, that steps were chosen by noisy values (they scale all
+        scores alike), and noise of the mean, which moves a whole shape. So a band of two
+        standard deviations is a scale to read a curve by, and no confidence interval: that
+        the records are a sample, and that the fit stops early, is not in it either.
+        """
+        check_fitted(self, "model_")
+        return shapes(self.model_, cells)
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes; the model names its encoder."""

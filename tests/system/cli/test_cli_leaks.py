@@ -161,7 +161,7 @@ LABELS = rf"^(?:({'|'.join(CLASSES)});?)*(?=\n)"
 RELEASED = {
     "MeanPrototypes": {"prototypes"},
     "PublicPrototypes": {"prototypes", "public_indices"},
-    "SoftmaxPrototypes": {"coef", "center", "intercept", "shares"},
+    "SoftmaxPrototypes": {"coef", "coef_noise", "center", "intercept", "shares"},
     "MultiLabelPrototypes": {"coef", "center", "intercept"},
     "SparseFinetuner": {"values"},
 }

@@ -268,7 +268,7 @@ def test_a_refusal_names_the_field_and_its_rule(client):
         ({"embeddings": row, "texts": [SECRET]}, "Send one kind of items."),
         (
             {"embeddings": row, SECRET: 1},
-            "It may have embeddings, texts, images, model, top, probabilities",
+            "It may have embeddings, texts, images, rows, model, top, probabilities",
         ),
     ]:
         assert said in client.post(**content).json()["message"]

@@ -185,6 +185,10 @@ def test_another_schema_is_another_encoder(encoder, tmp_path, change):
         "age = [90, 18]",
         "age = [18, 18]",
         "age = [18, inf]",
+        "age = [nan, 90.0]",
+        "age = [-1.7e308, 1.7e308]",
+        "age = [0.0, 5e-324]",
+        f"age = [0, {10**400}]",
         "age = [18]",
         "age = [true, false]",
         "age = 3",
@@ -316,6 +320,24 @@ def test_a_far_year_is_of_its_record_alone(tmp_path, kind):
     ]
     assert np.isnan(rows[0]).any(axis=1).tolist() == [False, False, True]
     np.testing.assert_array_equal(rows[0][:2], rows[1])
+
+
+@pytest.mark.parametrize(
+    ("cell", "as_if"),
+    [
+        pytest.param(10**5000, "1e400", id="more digits than Python writes"),
+        pytest.param(-(10**400), "-inf", id="beyond floats"),
+        (pd.NA, ""),
+        (pd.NaT, ""),
+        (np.array([1, 2]), "unknown"),
+        (b"41", "41"),
+        (True, "unknown"),
+        (complex(1, 2), "unknown"),
+    ],
+)
+def test_a_cell_of_any_type_stops_no_other_record(encoder, cell, as_if):
+    rows = embed_items(encoder, [ROW | {"age": cell}, ROW], "X").to_array()
+    assert rows.tobytes() == encoder.encode([ROW | {"age": as_if}, ROW]).tobytes()
 
 
 def test_a_column_that_is_not_there_is_named(encoder):

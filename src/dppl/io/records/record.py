@@ -166,15 +166,23 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
 
 def as_row(cells: Mapping[str, Any]) -> str:
     """Return what a record of several columns holds: a JSON object of texts."""
-    texts = {}
-    for name, cell in cells.items():
-        # A frame makes floats of integers where another record has none, so what a float
-        # cannot tell apart must not differ as integers either.
-        if type(cell) is int and abs(cell) > _FIRST_INEXACT:
-            with suppress(OverflowError):
-                cell = float(cell)
-        texts[name] = as_text(cell)
+    texts = {name: _shown(cell) for name, cell in cells.items()}
     return json.dumps(texts, ensure_ascii=False)
+
+
+def _shown(cell: Any) -> str:
+    """Return the text of a cell of any type: an odd one must not stop what is made of the others."""
+    # A frame makes floats of integers where another record has none, so what a float
+    # cannot tell apart must not differ as integers either.
+    if type(cell) is int and abs(cell) > _FIRST_INEXACT:
+        try:
+            cell = float(cell)
+        except OverflowError:
+            return "inf" if cell > 0 else "-inf"
+    try:
+        return as_text(cell)
+    except (TypeError, ValueError):  # pandas' NA, and arrays, are not equal or unequal
+        return str(cell)
 
 
 def _text(value: Any, no_text: SkipReason, not_utf8: SkipReason) -> str:
