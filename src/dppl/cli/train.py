@@ -204,13 +204,22 @@ def _watch(
             yield advance
 
 
+def _columns_of(encoder: Encoder) -> tuple[str, ...] | None:
+    """Return the columns that a schema reads of a table; None of an encoder of one item a record."""
+    from dppl.encoders.columns import ColumnsEncoder
+
+    if isinstance(encoder, ColumnsEncoder):
+        return encoder.names
+    return None
+
+
 def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTable:
     """Open public records, or their embeddings by this encoder."""
     from dppl._utils.fingerprint import same_encoder
 
     if not io.holds_embeddings(public):
         try:
-            return io.open_source(public)
+            return io.open_source(public, columns=io.Columns(x=_columns_of(encoder)))
         except InputError as error:  # options say how DATA is read, not this
             raise InputError(f"{shown_as(public)}: {error}") from None
     table = io.read_table(public, y=None)

@@ -69,6 +69,17 @@ def test_a_table_is_trained_on_and_predicted_with_the_model_alone(trained, work,
     assert f"accuracy           {right:.4f}" in said.stdout
 
 
+def test_public_rows_of_the_same_columns_help(work, cli):
+    (work / "public.csv").write_bytes((work / "test.csv").read_bytes())
+    done = cli(
+        *shlex.split("train train.csv --y outcome --encoder columns:schema.toml"),
+        *shlex.split("--public public.csv --classes classes.txt --out p.safetensors"),
+        *shlex.split("--epsilon 1 --delta 1e-6"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "public rows" in str(dppl.load(work / "p.safetensors").guarantee_)
+
+
 def test_fewer_columns_are_refused(trained, work, cli):
     (work / "few.csv").write_text("age,ward\n30,north\n")
     done = cli("predict", "m.safetensors", "few.csv")
