@@ -469,9 +469,6 @@ def test_equal_ids_of_other_types_are_one_person():
 # What looks missing and is an id: all records that have it are those of one person, in
 # whatever form they come.
 ONLY_LOOKING_MISSING = {
-    "NUL": lambda: ["\0", "\0", Text("\0")],
-    "bytes of NUL": lambda: [b"\0\0", b"\0\0"],
-    "NUL of Arrow": lambda: pa.array(["\0", "\0"]),
     "a zero-width space": lambda: np.array(["\u200b", "\u200b"]),
     "a byte order mark": lambda: ["\ufeff", "\ufeff"],
     "the text of NaN": lambda: np.array(["nan", "nan"]),

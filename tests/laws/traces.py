@@ -22,6 +22,7 @@ RELEASED = (
     "intercept_",
     "intercepts_",
     "shares_",
+    "coef_noise_",
 )
 RELEASED += ("centers_",)
 

@@ -11,7 +11,6 @@ from dppl._utils.types import Array
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.method_kinds import ComparedMethod, Range
-from dppl.methods import PrivateSearch
 from dppl.metrics import balanced_accuracy
 
 _VALIDATION_SHARE = 0.2
@@ -89,6 +88,8 @@ def search_privately(
     cell: Cell, method: ComparedMethod, model: Any, X: Array, y: Array
 ) -> tuple[Any, dict[str, Any]]:
     """Fit the best of some settings at the budget of `model`, defaults among them; return the fit and the settings."""
+    from dppl.methods import PrivateSearch  # which imports scikit-learn
+
     rng = np.random.default_rng(cell.seed)
     free = method.space.keys() - cell.parameters.keys()
     candidates: list[dict[str, list[Any]]] = [{}]
