@@ -111,7 +111,7 @@ class Train(Training, Persons, Method):
 
     def run(self) -> None:
         """Embed, fit, save and print."""
-        from dppl.encoders.load import is_code
+        from dppl.encoders.load import is_code, names_of_columns
         from dppl.training import pipeline
         from dppl.training.descriptions import described, names_by_default
 
@@ -153,7 +153,9 @@ class Train(Training, Persons, Method):
         encoder = load_encoder(self.encoder)
         pool = None
         if public is not None:
-            pool = _open_public(public, encoder)
+            # A schema names the columns of public rows, too.
+            columns = io.Columns(names_of_columns(self.encoder))
+            pool = _open_public(public, encoder, columns)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
         windows = getattr(encoder, "text_windows", None)
@@ -204,22 +206,15 @@ def _watch(
             yield advance
 
 
-def _columns_of(encoder: Encoder) -> tuple[str, ...] | None:
-    """Return the columns that a schema reads of a table; None of an encoder of one item a record."""
-    from dppl.encoders.columns import ColumnsEncoder
-
-    if isinstance(encoder, ColumnsEncoder):
-        return encoder.names
-    return None
-
-
-def _open_public(public: Path, encoder: Encoder) -> io.Source | io.EmbeddingTable:
+def _open_public(
+    public: Path, encoder: Encoder, columns: io.Columns
+) -> io.Source | io.EmbeddingTable:
     """Open public records, or their embeddings by this encoder."""
     from dppl._utils.fingerprint import same_encoder
 
     if not io.holds_embeddings(public):
         try:
-            return io.open_source(public, columns=io.Columns(x=_columns_of(encoder)))
+            return io.open_source(public, columns=columns)
         except InputError as error:  # options say how DATA is read, not this
             raise InputError(f"{shown_as(public)}: {error}") from None
     table = io.read_table(public, y=None)

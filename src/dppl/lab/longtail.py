@@ -16,9 +16,8 @@ def long_tailed_sizes(
     """Return class sizes that fall exponentially from the largest class to the smallest.
 
     They are n_max·exp(-c·ln(IR)/C) at C evenly spaced points c from 0 to C, rounded to
-    the nearest integer, never below
-    1. Two means in table 1 of DPPL-v1 do not follow from this formula (CIFAR10 at IR
-       50: 1400; FOOD101 at IR 10: 294).
+    the nearest integer; each is at least one row. Two means in table 1 of DPPL-v1 do
+    not follow from this formula (CIFAR10 at IR 50: 1400; FOOD101 at IR 10: 294).
 
     Parameters
     ----------

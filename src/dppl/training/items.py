@@ -148,7 +148,12 @@ def _load(item: Any, modality: str) -> Any:
     if modality == "row":
         if not isinstance(item, Mapping):
             raise BadRecord(SkipReason.NO_TEXT)
-        return as_row(item)
+        try:
+            return as_row(item)
+        except (
+            Exception
+        ):  # an object as a cell raises whatever it likes, and may quote itself
+            raise BadRecord(SkipReason.NO_TEXT) from None
     if modality == "text":
         if not isinstance(item, str | bytes):
             raise BadRecord(SkipReason.NO_TEXT)

@@ -69,7 +69,7 @@ def test_a_table_is_trained_on_and_predicted_with_the_model_alone(trained, work,
     assert f"accuracy           {right:.4f}" in said.stdout
 
 
-def test_public_rows_of_the_same_columns_help(work, cli):
+def test_public_rows_are_read_by_the_schema(work, cli):
     (work / "public.csv").write_bytes((work / "test.csv").read_bytes())
     done = cli(
         *shlex.split("train train.csv --y outcome --encoder columns:schema.toml"),

@@ -340,6 +340,17 @@ def test_a_cell_of_any_type_stops_no_other_record(encoder, cell, as_if):
     assert rows.tobytes() == encoder.encode([ROW | {"age": as_if}, ROW]).tobytes()
 
 
+class Raising:
+    def __str__(self):
+        raise RuntimeError("cell")
+
+
+def test_a_record_with_a_cell_that_raises_is_skipped(encoder):
+    rows = embed_items(encoder, [ROW | {"age": Raising()}, ROW], "X").to_array()
+    assert np.isnan(rows[0]).all()
+    np.testing.assert_array_equal(rows[1:], encoder.encode([ROW]))
+
+
 def test_a_column_that_is_not_there_is_named(encoder):
     with pytest.raises(InputError, match="one column 'age'"):
         embed_items(encoder, pd.DataFrame([ROW]).drop(columns="age"), "X")

@@ -1,4 +1,4 @@
-"""What is asked at released weights of a softmax: gradients, residuals, Hessians, hits and shortfalls."""
+"""What is asked at released weights of a softmax: gradients, long residuals, hits and shortfalls."""
 
 from __future__ import annotations
 
