@@ -169,3 +169,29 @@ def as_table(encoder, texts):
 @pytest.fixture
 def text_model(animals):
     return open_model(animals)
+
+
+@pytest.fixture(scope="module")
+def ages(tmp_path_factory):
+    """Return a model of rows of a table."""
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "schema.toml").write_text(
+        """age = [18, 90]
+ward = ["north", "south"]
+seen = [2020-01-01, 2029-12-31]
+smoker = "yes/no"
+"""
+    )
+    draw = np.random.default_rng(0)
+    rows = [
+        {"age": str(age), "ward": "north", "seen": "2024-01-01", "smoker": "yes"}
+        for age in draw.integers(18, 91, 300)
+    ]
+    labels = ["old" if int(row["age"]) > 50 else "young" for row in rows]
+    model = dppl.PrivateClassifier(
+        f"columns:{folder / 'schema.toml'}",
+        dppl.ApproxDP(2, 1e-6),
+        classes=["old", "young"],
+    )
+    model.fit(rows, labels).save(folder / "ages.safetensors")
+    return folder / "ages.safetensors"

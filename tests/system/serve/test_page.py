@@ -69,6 +69,22 @@ def test_a_text(visited, animals):
     assert len(others) == 2
 
 
+def test_fields_of_a_row(visited, ages):
+    with served([open_model(ages)]) as client:
+        found = visited(client)
+        page = found.page
+        page.get_by_label("age", exact=True).fill("85")
+        page.get_by_label("ward").select_option("north")
+        page.get_by_label("seen").fill("2024-02-29")
+        page.get_by_role("button", name="Predict").click()
+        shows(page, "#label", "old")
+        page.get_by_label("age", exact=True).fill("20")
+        shows(page, "#label", "")
+        page.get_by_label("age", exact=True).press("Enter")
+        shows(page, "#label", "young")
+        assert is_quiet(found, client)
+
+
 def test_a_text_that_gets_no_label_shows_the_nearest_classes(visited, animals):
     for least, said in (
         (Least(1.0), "The model is not sure."),

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from dppl import ApproxDP
+import dppl
 from dppl.serve import open_model
-from dppl.training import PrivateClassifier
 from system.serve.conftest import served
 
 ROWS = [
@@ -16,34 +15,11 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    (folder / "schema.toml").write_text(
-        """age = [18, 90]
-ward = ["north", "south"]
-seen = [2020-01-01, 2029-12-31]
-smoker = "yes/no"
-"""
-    )
-    draw = np.random.default_rng(0)
-    rows = [
-        {"age": str(age), "ward": "north", "seen": "2024-01-01", "smoker": "yes"}
-        for age in draw.integers(18, 91, 300)
-    ]
-    labels = ["old" if int(row["age"]) > 50 else "young" for row in rows]
-    model = PrivateClassifier(
-        f"columns:{folder / 'schema.toml'}", ApproxDP(2, 1e-6), classes=["old", "young"]
-    )
-    model.fit(rows, labels).save(folder / "ages.safetensors")
-    return folder / "ages.safetensors"
-
-
-def test_rows_are_objects_of_fields(path):
+def test_rows_are_objects_of_fields(ages):
     names = ("age", "ward", "seen", "smoker")
     whole = [{name: row.get(name) for name in names} for row in ROWS]
-    expected = PrivateClassifier.load(path).predict_proba(whole)
-    with served([open_model(path)]) as client:
+    expected = dppl.PrivateClassifier.load(ages).predict_proba(whole)
+    with served([open_model(ages)]) as client:
         about = client.get("/model").json()
         answer = client.post(rows=ROWS, probabilities=True).json()
     found = [one["probabilities"] for one in answer["predictions"]]
@@ -63,8 +39,8 @@ def test_rows_are_objects_of_fields(path):
     "rows",
     [[{"name": "Secret"}], [{"age": ["Secret"]}], ["Secret"], [{"age": {"Secret": 1}}]],
 )
-def test_other_rows_are_refused_without_being_shown(path, rows):
-    with served([open_model(path)]) as client:
+def test_other_rows_are_refused_without_being_shown(ages, rows):
+    with served([open_model(ages)]) as client:
         answer = client.post(rows=rows)
     assert answer.status == 422
     assert b"Secret" not in answer.body
