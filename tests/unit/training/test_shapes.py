@@ -128,6 +128,7 @@ def test_a_curve_goes_where_its_class_lies(schema):
 
 @pytest.mark.slow
 def test_weights_of_seeds_differ_by_the_stated_noise(schema):
+    """Fixed seeds, so no alarm is by chance. A planted fault, which forgets all gradients but one, is noticed."""
     X, y = records(400)
     encoder = PrivateClassifier(schema, ApproxDP(1, 1e-6), classes=["a", "b"])._loaded()
     rows = embed_items(encoder, X, "X")
