@@ -1,14 +1,13 @@
-"""The checkpoint at which an interrupted run goes on.
+"""The checkpoint from which an interrupted run resumes.
 
-Its checksum finds damage and no lies, so whoever reads it checks what it says all the
-same.
+Its checksum detects damage but not forgery, so a reader validates every field.
 
-What was begun counts as done, so a resumed run never counts too little: before a step
-the checkpoint says that it has begun, with the state from before it. A run that died in
-a step goes on behind it: the step is lost and paid for, and no run draws more often
-than its guarantee says. Then a ledger, if there is one, counts the step too, and takes
-no step twice. The file comes first, so that it is never behind the ledger unless
-another run has gone on from a copy of it.
+A step that has begun counts as done. The checkpoint records the start of a step, with
+the state before it, and only then is noise drawn. A run that dies within a step resumes
+after it: that step is paid for and lost, and no run draws more often than its guarantee
+says. The ledger, if there is one, counts the step next and accepts no step twice. Since
+the file is written first, it is behind the ledger only if another run has resumed from
+a copy of it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ENTRY = {"dataset": str, "number": int, "run": str}
 class State:
     """Where a run is."""
 
-    begun: int  # steps that have begun, and count
+    begun: int  # steps that have begun, and so count
     # Shape (size,): trained weights and the optimiser's memory, functions of what was
     # released.
     values: NDArray[np.float32]
@@ -61,7 +60,7 @@ class Checkpoint:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other runs away from the file: two that go on from one state would draw twice for one charge."""
+        """Lock the file: two runs that resume from one state would draw twice for one charge."""
         if self._path is None:
             yield
             return
@@ -124,7 +123,7 @@ class Checkpoint:
         return State(begun, tensors["values"], tensors["velocity"], entry)
 
     def write(self, state: State, begun: int) -> None:
-        """Say that `begun` steps have begun, of which those not in `state` are lost if the run dies."""
+        """Record that `begun` steps have begun; those that `state` lacks are lost if the run dies."""
         if self._path is None:
             return
         entry = state.entry and asdict(state.entry)
