@@ -242,7 +242,9 @@ class Agreement:
             not 0 < len(classes) == len(set(classes))
             or type(given["n_features"]) is not int
         ):
-            raise Refusal("its class list, or its number of features, is none.")
+            raise Refusal(
+                "its class list is empty or repeats a class, or its number of features is not an integer."
+            )
         declared = {
             one["name"]: Measurement(
                 _query(
@@ -258,7 +260,7 @@ class Agreement:
             for one in given["measurements"]
         }
         if len(declared) < len(given["measurements"]):
-            raise Refusal("two of its measurements have one name.")
+            raise Refusal("two of its measurements have the same name.")
         whole = given["whole_persons"] is True
         several = given["multilabel"] is True
         check_declared(declared, len(classes), multilabel=several, whole_persons=whole)
