@@ -52,9 +52,9 @@ _WINDOW = 4096
 # Of bounds, and of what lies between them as a share of the larger.
 _LARGEST = 1e300
 _NARROWEST = 1e-9
-_MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
-_YES = frozenset({"yes", "y", "true", "t", "1"})
-_NO = frozenset({"no", "n", "false", "f", "0"})
+MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
+YES = frozenset({"yes", "y", "true", "t", "1"})
+NO = frozenset({"no", "n", "false", "f", "0"})
 _WAVES = (math.sin, math.cos)
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
@@ -124,7 +124,7 @@ class Column(ABC):
         return False
 
     def _is_missing(self, text: str) -> bool:
-        if text.lower() in _MISSING:
+        if text.lower() in MISSING:
             return True
         return bool(self.missing) and _whole(text) in self.missing
 
@@ -185,28 +185,29 @@ class NumberColumn(Column):
 
     def place(self, value: float) -> float:
         """Return where a number lies between the bounds, from 0 to 1."""
-        low, high = self._ends
+        low, high = self.ends
         # Cut and not refused, since what one record holds must change no other row.
         within = min(max(value, self.low), self.high)
         return (self._scaled(within) - low) / (high - low)
 
     def at(self, place: float) -> float:
         """Return the number at a place."""
-        low, high = self._ends
+        low, high = self.ends
         scaled = low + (high - low) * place
         if self.log:
-            return math.sinh(scaled) * self._unit
+            return math.sinh(scaled) * self.unit
         return scaled
 
     def _scaled(self, value: float) -> float:
-        return math.asinh(value / self._unit) if self.log else float(value)
+        return math.asinh(value / self.unit) if self.log else float(value)
 
     @cached_property
-    def _ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[float, float]:
+        """The bounds on the scale of places."""
         return self._scaled(self.low), self._scaled(self.high)
 
     @cached_property
-    def _unit(self) -> float:
+    def unit(self) -> float:
         """Where the scale turns from linear to logarithmic: counts do so at 1."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         return max(abs(self.low) / 1000, abs(self.high) / 1000, 1.0 if whole else 0.0)
@@ -266,7 +267,7 @@ class YesNoColumn(Column):
     def read(self, text: str) -> bool | None:
         """Return a truth value."""
         said = _whole(text).lower()
-        return said in _YES if said in _YES | _NO else None
+        return said in YES if said in YES | NO else None
 
     def lay_out(self, values: Sequence[bool]) -> Float:
         """Return the coordinate of each truth value."""
@@ -400,12 +401,12 @@ _KINDS = {
 
 def curve(places: Sequence[float], values: int | None) -> Float:
     """Return the hats at places from 0 to 1, coarse to fine, of unit norm; `values` of them at the finest if few."""
-    resolutions = _resolutions(values)
-    n = len(resolutions)
-    rows = np.zeros((len(places), sum(resolutions)))
+    scales = resolutions(values)
+    n = len(scales)
+    rows = np.zeros((len(places), sum(scales)))
     every = np.arange(len(places))
     start = 0
-    for knots in resolutions:
+    for knots in scales:
         at = np.array(places) * (knots - 1)
         left = np.minimum(at.astype(int), knots - 2)
         over = at - left
@@ -425,7 +426,8 @@ def _one_hot(ranks: Sequence[int], n: int) -> Float:
     return rows
 
 
-def _resolutions(values: int | None) -> tuple[int, ...]:
+def resolutions(values: int | None) -> tuple[int, ...]:
+    """Return the numbers of knots of a curve."""
     if values is None:
         return _KNOTS
     return (*(knots for knots in _KNOTS if knots < values), values)
@@ -434,7 +436,7 @@ def _resolutions(values: int | None) -> tuple[int, ...]:
 def _curve_labels(values: int | None) -> list[str]:
     return [
         f"{place}/{knots - 1}"
-        for knots in _resolutions(values)
+        for knots in resolutions(values)
         for place in range(knots)
     ]
 
@@ -671,6 +673,18 @@ def rebuild(
     """Rebuild an encoder from its fingerprint, which holds the whole schema."""
     columns = columns_of(fingerprint) or ()
     return ColumnsEncoder(columns, fingerprint.uri.removeprefix(SCHEME), load_texts)
+
+
+def schema_in(name: str | None, width: int) -> tuple[Column, ...] | None:
+    """Return the schema that the name of an encoder holds, of rows of this width; None for any other name."""
+    try:
+        columns = columns_of(Fingerprint.parse(name or ""))
+    except InputError:
+        return None
+    # A file may state any encoder.
+    if sum(column.width for column in columns or ()) != width:
+        return None
+    return columns
 
 
 def columns_of(fingerprint: Fingerprint) -> tuple[Column, ...] | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dppl._utils.fingerprint import Fingerprint
 from dppl.encoders.columns import (
     CategoryColumn,
     Column,
@@ -19,7 +18,7 @@ from dppl.encoders.columns import (
     TextColumn,
     YesNoColumn,
     blocks,
-    columns_of,
+    schema_in,
 )
 from dppl.errors import InputError, ParameterError
 from dppl.methods.base import Classifier
@@ -123,15 +122,7 @@ def schema_of(model: ReleasedClassifier) -> tuple[Column, ...] | None:
     mixed = model.lattice_.pool > 1 or model.lattice_.rotation is not None
     if not isinstance(model, Classifier) or mixed:
         return None
-    try:
-        columns = columns_of(Fingerprint.parse(model.encoder_ or ""))
-    except InputError:
-        return None
-    # A file may state any encoder.
-    width = sum(column.width for column in columns or ())
-    if width != model.n_features_in_:
-        return None
-    return columns
+    return schema_in(model.encoder_, model.n_features_in_)
 
 
 def _check(cells: Mapping[str, Sequence[Any]], columns: Sequence[Column]) -> None:
