@@ -27,10 +27,12 @@ import math
 import re
 import tomllib
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -609,12 +611,12 @@ class ColumnsEncoder:
     ) -> Float32:
         """Return the rows, shape (len(batch), dimension), of what `prepare` returned."""
         rows = np.zeros((len(batch), self.dimension), np.float32)
-        for number, (column, start, weight) in enumerate(self._layout):
-            cells = [row[number] for row, _ in batch]
+        columns = zip(*(cells for cells, _ in batch), strict=True)
+        for cells, (column, start, weight) in zip(columns, self._layout, strict=False):
             # Most cells are in many rows, and each is laid out once.
-            places = {cell: place for place, cell in enumerate(dict.fromkeys(cells))}
-            block = (weight * column.block(list(places))).astype(np.float32)
+            places: dict[str, int] = defaultdict(count().__next__)
             taken = [places[cell] for cell in cells]
+            block = (weight * column.block(list(places))).astype(np.float32)
             rows[:, start : start + column.width] = block[taken]
         for uri, encoder in self._encoders.items():
             waiting = [
