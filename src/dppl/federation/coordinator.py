@@ -32,6 +32,7 @@ from dppl.federation.protocol import (
     Message,
     Refusal,
     answer_to,
+    hash_of_encoder,
     identity,
     made_up_record,
     plan_bytes,
@@ -152,7 +153,7 @@ class Federation:
             }
         else:
             self.described = parse_json(agreed)["described"]
-        for fact in ("n_features", "encoder", "unit", "dppl"):
+        for fact in ("n_features", "unit", "dppl"):
             # What an institution says may be of any type, and not every one can be in a set.
             if len({repr(one.get(fact)) for one in self.described.values()}) > 1:
                 each = ", ".join(
@@ -172,6 +173,12 @@ class Federation:
                     parameter="parties",
                 )
         first = self.described[self.names[0]]
+        for name, one in self.described.items():
+            if hash_of_encoder(one["encoder"]) != hash_of_encoder(first["encoder"]):
+                raise ParameterError(
+                    f"must agree in encoder, and in the schema of columns; {name} has another one than {self.names[0]}.",
+                    parameter="parties",
+                )
         self.n_features = int(first["n_features"])
         self.unit = str(first["unit"])
         self.ids: tuple[()] | None = () if self.unit == Unit.PERSON else None
@@ -407,6 +414,7 @@ class _Accounts:
         several = "separator" in plan.parameters
         who: dict[str, Any] = {
             "unit": federation.unit,
+            "encoder_sha256": hash_of_encoder(federation.metadata.get(ENCODER)),
             "parties": list(federation.names),
             "fit": fit,
         }

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
+from dppl._utils.fingerprint import function_of
+from dppl._utils.metadata import LONGEST_NAME
 from dppl.errors import DpplError, ErrorKind, ParameterError
 from dppl.kernel import queries
 from dppl.kernel.label_sets import MultiLabel
@@ -37,7 +39,7 @@ from dppl.kernel.records import private_data
 from dppl.methods.fit_plan import Plan, of_persons
 
 KEY = "dppl_federation"
-FORMAT = 2
+FORMAT = 3
 # Queries whose noisy answers can be added: sums. Selections cannot.
 QUERIES = {
     kind.__name__: kind
@@ -119,7 +121,10 @@ def _check_values(fields: dict[str, Any]) -> None:
             left += [(one, depth + 1) for one in inside]
         fits = True
         if isinstance(value, str):
-            fits = len(value) <= _LONGEST_TEXT and value.isprintable()
+            longest = _LONGEST_TEXT
+            if value is fields.get("encoder"):  # which is compared, and never shown
+                longest = LONGEST_NAME
+            fits = len(value) <= longest and value.isprintable()
         elif isinstance(value, int | float):
             fits = abs(value) < 2**63  # false for NaN
         if not fits or depth > _DEEPEST or seen + len(left) > _MOST_VALUES:
@@ -175,6 +180,7 @@ class Agreement:
     parameters: dict[str, Any]
     classes: list[Any]
     n_features: int
+    encoder: str | None  # the hash of its function
     multilabel: bool
     whole_persons: bool
     max_classes_per_person: int | None
@@ -293,6 +299,7 @@ class Agreement:
             given["parameters"],
             classes,
             given["n_features"],
+            given["encoder_sha256"],
             several,
             whole,
             most,
@@ -373,6 +380,11 @@ def public_inputs(public: Any) -> dict[str, str]:
             np.asarray(public.examples.codes)[:, None]
         )
     return hashes
+
+
+def hash_of_encoder(name: str | None) -> str | None:
+    """Return a hash that all names of one encoder have, wherever a schema or network lies."""
+    return None if name is None else identity(function_of(name).encode())
 
 
 def hash_of(rows: RowSource) -> str:

@@ -349,6 +349,7 @@ PLANS = [
     ),
     (lambda plan, one: plan.update(parties=["south"]), "does not name"),
     (lambda plan, one: plan.update(public={"public rows": "0" * 64}), "does not know"),
+    (lambda plan, one: plan.update(encoder_sha256="0" * 64), "another encoder"),
     (lambda plan, one: plan.update(dppl="9.9"), "it is of dppl 9.9"),
     (
         lambda plan, one: plan.update(multilabel=True),
