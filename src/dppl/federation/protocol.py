@@ -48,6 +48,7 @@ QUERIES = {
         queries.WeightedSum,
         queries.GramMatrix,
         queries.ClassGramMatrices,
+        queries.SecondMoment,
         queries.SoftmaxGradients,
         queries.LongResiduals,
         queries.SoftmaxCurvatures,

@@ -16,6 +16,7 @@ from dppl.kernel.queries import (
     ClassCounts,
     Hits,
     NumberOfRecords,
+    SecondMoment,
     Shortfalls,
     SoftmaxGradients,
     WeightedSum,
@@ -32,8 +33,10 @@ from dppl.methods.linear import (
     ExampleClassifier,
     Frame,
     GuidedAscent,
+    NoisyMoment,
     intercepts,
     measured_size,
+    moment_percent,
     shrunken_mean,
 )
 from dppl.methods.parameters import PersonsParameter, parameters
@@ -133,14 +136,19 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         hits = {}
         if examples is not None:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
+        moment = {}
+        percent = moment_percent(n_classes, setting.n_features)
+        if percent:
+            moment = {"moment": Measurement(SecondMoment(lattice, n_classes), percent)}
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
             "mean": Measurement(WeightedSum(lattice, n_classes), 1),
             **hits,
+            **moment,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
-                93 if examples is None else 91,
+                (93 if examples is None else 91) - percent,
                 STEPS,
             ),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
@@ -208,7 +216,14 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         offsets = np.log(sizes.shares)
         unit = measure.unit("gradients") / CLIP
         noise_std = measure.noise_std("gradients") / unit
-        ascent = Ascent(sizes, frame.spectrum, noise_std)
+        moment = None
+        if "moment" in measure:
+            of_rows = measure.unit("moment")
+            noisy = measure("moment", at=lattice) / of_rows
+            moment = NoisyMoment(
+                basis.T @ noisy @ basis, measure.noise_std("moment") / of_rows
+            )
+        ascent = Ascent(sizes, frame.spectrum, noise_std, moment)
         if "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
             (hits,) = measure(
@@ -219,7 +234,13 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             )
             hits_std = measure.noise_std("hits")
             ascent = GuidedAscent(
-                sizes, frame.spectrum, noise_std, examples, float(hits), hits_std
+                sizes,
+                frame.spectrum,
+                noise_std,
+                examples,
+                float(hits),
+                hits_std,
+                moment,
             )
         for _ in steps(STEPS):
             weights = ascent.weights @ basis.T

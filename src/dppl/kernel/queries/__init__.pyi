@@ -7,6 +7,7 @@ from .base import RowQuery as RowQuery
 from .coinpress_means import CoinPressMeans as CoinPressMeans
 from .grams import ClassGramMatrices as ClassGramMatrices
 from .grams import GramMatrix as GramMatrix
+from .grams import SecondMoment as SecondMoment
 from .label_gradients import LabelCounts as LabelCounts
 from .label_gradients import LabelGradients as LabelGradients
 from .label_gradients import LabelShortfalls as LabelShortfalls
