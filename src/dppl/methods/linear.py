@@ -299,10 +299,11 @@ def moment_percent(n_classes: int, n_features: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoisyMoment:
-    """A noisy sum of f·fᵀ over centred unit rows f along the public axes."""
+    """A noisy sum of f·fᵀ over centred unit rows f."""
 
-    total: Float  # shape (n_features, n_features)
+    total: Float  # shape (n_features, n_features); along the axes of lattice rows
     noise_std: float  # of its diagonal
+    basis: Float  # the public axes in the coordinates of lattice rows, in columns
 
     @property
     def hidden(self) -> float:
@@ -321,23 +322,20 @@ class Curvature:
     bend: Float  # shape (n_features,); what it adds to the inverse of a step
 
     @classmethod
-    def of(
-        cls, moment: NoisyMoment, spectrum: Float, size: float, worth: float
-    ) -> Self:
-        """Draw a noisy moment of so many rows to the public one; `worth` from 0 to 1 weighs it.
+    def of(cls, moment: NoisyMoment, size: float, worth: float) -> Self:
+        """Draw a noisy moment of so many rows to that of rows without a direction; `worth` from 0 to 1 weighs it.
 
-        Of a difference from the public moment along an axis that is beyond the noise's
-        eigenvalues, the root of what the squares differ by is true (Benaych-Georges,
-        Nadakuditi 2011, arXiv:0910.2120).
+        Of a difference from it that is beyond the noise's eigenvalues, an eigenvector
+        holds the root of what the squares differ by (Benaych-Georges, Nadakuditi 2011,
+        arXiv:0910.2120).
         """
-        values, axes = np.linalg.eigh(moment.total - np.diag(size * spectrum))
-        true = np.sqrt(np.maximum(values**2 - moment.hidden**2, 0))
-        values, axes = np.linalg.eigh(
-            (axes * np.sign(values) * true) @ axes.T / size + np.diag(spectrum)
-        )
-        found = np.maximum(values, 0)
+        values, axes = np.linalg.eigh(moment.total)
+        flat = size / len(values)
+        away = values - flat
+        true = np.sqrt(np.maximum(away**2 - moment.hidden**2, 0))
+        found = np.maximum(flat + np.sign(away) * true, 0)
         found /= found.sum()
-        return cls(axes, found, worth * found / _NEWTON_STEPS)
+        return cls(moment.basis.T @ axes, found, worth * found / _NEWTON_STEPS)
 
     def damping(self, noise: float, start: float) -> float:
         """Return what to add to the inverse of steps, at which the noise of a logit is 1.
@@ -399,7 +397,7 @@ class Ascent:
             worth = 1 - ((1 / longer + damping) / (1 / longest + damping)) ** 2
             if worth > 0:
                 longest = longer
-                self._curvature = Curvature.of(moment, spectrum, sizes.total, worth)
+                self._curvature = Curvature.of(moment, sizes.total, worth)
         self._longest = longest
         self._caps = np.maximum(caps * longest, 1e-9)
         self._path = np.zeros((n_classes, len(spectrum)))

@@ -220,9 +220,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         if "moment" in measure:
             of_rows = measure.unit("moment")
             noisy = measure("moment", at=lattice) / of_rows
-            moment = NoisyMoment(
-                basis.T @ noisy @ basis, measure.noise_std("moment") / of_rows
-            )
+            moment = NoisyMoment(noisy, measure.noise_std("moment") / of_rows, basis)
         ascent = Ascent(sizes, frame.spectrum, noise_std, moment)
         if "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
