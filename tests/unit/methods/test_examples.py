@@ -333,12 +333,12 @@ def test_right_examples_help_where_records_are_few_and_permuted_ones_do_no_harm(
         data = mixture(seed=seed)
         _, _, names, T, t = data
         shuffled = np.roll(np.arange(20), 1)
-        for found, given in (
+        for found, examples in (
             (zero, (None, None)),
             (right, (names, range(20))),
             (permuted, (names, shuffled)),
         ):
-            model = fitted(GaussianDP(0.5), data, *given, seed=seed)
+            model = fitted(GaussianDP(0.5), data, *examples, seed=seed)
             found.append(model.score(T, t))
     assert np.mean(right) > np.mean(zero) + 0.3
     assert np.mean(permuted) > np.mean(zero) - 0.1
