@@ -13,7 +13,8 @@ from dppl.kernel.queries.base import (
     WITHIN_CLASS,
     on_grid,
 )
-from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix, SecondMoment
+from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
+from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_curvatures import SoftmaxCurvatures
 from dppl.kernel.queries.softmax_gradients import (
     Hits,

@@ -20,7 +20,7 @@ from dppl.kernel.lattice import Lattice, residuals
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.composition import covers
-from dppl.kernel.privacy.sensitivity import PERSON_STEPS, STEPS
+from dppl.kernel.privacy.sensitivity import PARTS, STEPS
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.kernel.queries import sums as queries
 from dppl.kernel.queries.base import on_grid
@@ -595,7 +595,7 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, size
         1,
         STEPS,
         STEPS * Lattice(24).scale,
-        PERSON_STEPS * float(Lattice(24).squared_norm),
+        PARTS * float(Lattice(24).squared_norm),
         *[2 * SoftmaxGradient(Lattice(24)).unit] * 16,
         last,
     ]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.privacy.sensitivity import PERSON_STEPS, RESOLUTION, STEPS
-from dppl.kernel.queries.grams import SecondMoment
+from dppl.kernel.privacy.sensitivity import PARTS, RESOLUTION, STEPS
+from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_gradients import Shortfalls
 from dppl.kernel.queries.sums import ClassCounts, NumberOfRecords
 from dppl.kernel.records import HeldRecords
@@ -54,7 +54,7 @@ def test_a_person_counts_once_in_sizes_moments_and_shortfalls(case):
     parts = [added(numbers == person) for person in np.unique(numbers)]
     for whole, *each in zip(added(np.ones(len(rows), bool)), *parts, strict=True):
         assert (whole == sum(each)).all()
-    longest = PERSON_STEPS * LATTICE.squared_norm
+    longest = PARTS * LATTICE.squared_norm
     for sizes, moment, short in parts:
         assert sum(int(v) ** 2 for v in sizes) <= STEPS**2
         assert sum(int(v) ** 2 for v in moment.ravel()) <= longest**2

@@ -6,7 +6,7 @@ such integers are exact in float32, whatever the order of summation: a plain BLA
 product then *is* integer arithmetic.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from threading import Lock
 
 import numpy as np
@@ -59,41 +59,19 @@ def gram_matrices(
 ) -> Int64:
     """Return the Gram matrix Σ q·qᵀ of each class, exactly, shape (n_classes, dim, dim); blocks are of any length."""
     grams = np.zeros((n_classes, dim, dim), np.int64)
-
-    def add(code: int, products: Int64) -> None:
-        grams[code] += products
-
-    _add_products(blocks, codes, add)
-    return grams
-
-
-def weighted_gram(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
-    """Return the sum of w·q·qᵀ for weights from 0 to 2²⁰, exactly, shape (dim, dim); blocks are of any length."""
-    total = np.zeros((dim, dim), np.int64)
-
-    def add(weight: int, products: Int64) -> None:
-        total[...] += weight * products
-
-    _add_products(blocks, np.where(weights > 0, weights, -1), add)
-    return total
-
-
-def _add_products(
-    blocks: Iterable[Int8], keys: Int64, add: Callable[[int, Int64], None]
-) -> None:
-    """Add Σ q·qᵀ of the rows of each block that have the same key; one below 0 skips a row."""
     lock = Lock()
 
-    def add_block(item: tuple[int, Int8]) -> None:
+    def add(item: tuple[int, Int8]) -> None:
         start, block = item
-        part = keys[start : start + len(block)]
-        for key in np.unique(part[part >= 0]).tolist():
-            for few in iter_blocks(block[part == key], _GRAM_ROWS):
+        part = codes[start : start + len(block)]
+        for code in np.unique(part[part >= 0]):
+            for few in iter_blocks(block[part == code], _GRAM_ROWS):
                 wide = few.astype(np.float32)
                 # NumPy takes xᵀx for what it is and computes one triangle only.
                 products = (wide.T @ wide).astype(np.int64)
                 with lock:
-                    add(key, products)
+                    grams[code] += products
 
-    for _ in in_order(add_block, cut(blocks)):
+    for _ in in_order(add, cut(blocks)):
         pass
+    return grams

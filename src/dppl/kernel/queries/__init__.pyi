@@ -7,10 +7,10 @@ from .base import RowQuery as RowQuery
 from .coinpress_means import CoinPressMeans as CoinPressMeans
 from .grams import ClassGramMatrices as ClassGramMatrices
 from .grams import GramMatrix as GramMatrix
-from .grams import SecondMoment as SecondMoment
 from .label_gradients import LabelCounts as LabelCounts
 from .label_gradients import LabelGradients as LabelGradients
 from .label_gradients import LabelShortfalls as LabelShortfalls
+from .second_moment import SecondMoment as SecondMoment
 from .softmax_curvatures import SoftmaxCurvatures as SoftmaxCurvatures
 from .softmax_gradients import Hits as Hits
 from .softmax_gradients import LongResiduals as LongResiduals
