@@ -50,6 +50,7 @@ QUERIES = {
         queries.WeightedSum,
         queries.GramMatrix,
         queries.ClassGramMatrices,
+        queries.SecondMoment,
         queries.SoftmaxGradients,
         queries.LongResiduals,
         queries.SoftmaxCurvatures,

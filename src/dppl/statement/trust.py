@@ -58,6 +58,7 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.WEIGHTED_SUM: _SUMS,
     Statistic.GRAM_MATRIX: ("kernel.queries.grams",),
     Statistic.CLASS_GRAM_MATRICES: ("kernel.queries.grams",),
+    Statistic.SECOND_MOMENT: ("kernel.queries.second_moment",),
     Statistic.CORRELATED_CLASS_SUMS: ("kernel.queries.correlated",),
     Statistic.CLASS_MEANS: ("kernel.queries.coinpress_means", "kernel.queries.sums"),
     Statistic.CLIPPED_GRADIENTS: _SOFTMAX,
