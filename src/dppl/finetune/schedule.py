@@ -19,9 +19,9 @@ SHARES = (10, 50, 40)
 
 def n_steps(epochs: float, rate: float) -> int:
     """Return the number of steps in which a record takes part as often on average, rounded up."""
-    if epochs > 10**6 * rate:  # which no training needs, and no account adds up in time
+    if epochs > 10**5 * rate:  # which no training needs, and no account adds up in time
         raise ParameterError(
-            "must come to a million steps at most, of sampling_rate each.",
+            "must come to 100,000 steps at most, of sampling_rate each.",
             parameter="epochs",
         )
     return math.ceil(epochs / rate - 1e-9)

@@ -217,7 +217,7 @@ def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_p
         ),
         ({"train": None}, "train must name parts among head, norm, conv"),
         ({"sampling_rate": 2}, "sampling_rate must be above 0 and at most 1"),
-        ({"recipe": Recipe(epochs=2e6)}, "epochs must come to a million steps at most"),
+        ({"recipe": Recipe(epochs=2e6)}, "epochs must come to 100,000 steps at most"),
         (
             {"recipe": Recipe(block=2**50)},
             "the module cannot be trained record by record on shape (1, 6, 6)",

