@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl._utils.files import locked, remove_parts, write_atomically
+from dppl._utils.files import locked, write_atomically
 from dppl.errors import InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ class Checkpoint:
             lock,
             f"another run holds {self._path}; wait for it, or choose another file.",
         ):
-            remove_parts(self._path)  # of runs that were killed, as large as the file
             yield
 
     def read(self, size: int, steps: int) -> State | None:
