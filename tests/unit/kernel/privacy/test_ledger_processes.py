@@ -412,7 +412,7 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
             == hashlib.sha256(model.to_bytes()).hexdigest()
         )
 
-        entry = ledger.charge(model.guarantee_, stepwise=True)
+        entry = ledger.charge(model.guarantee_, run="a" * 32)
         ledger.begin_step(entry, 1)
         with pytest.raises(LedgerError, match="begun before"):
             ledger.begin_step(entry, 1)
