@@ -13,24 +13,22 @@ a copy of it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl._utils.files import locked, remove_parts, write_atomically
+from dppl._utils.files import locked, write_atomically
 from dppl.errors import InputError, ParameterError
 
-if TYPE_CHECKING:
-    from dppl.kernel.privacy.ledger import LedgerEntry
-
 _KEY = "dppl_checkpoint"
-_ENTRY = {"dataset": str, "number": int, "run": str}
+_RUN = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class State:
     # released.
     values: NDArray[np.float32]
     velocity: NDArray[np.float32]
-    entry: LedgerEntry | None = None  # the charge that paid for all steps
+    run: str  # random name of the charge that pays for all steps
 
 
 class Checkpoint:
@@ -70,7 +68,6 @@ class Checkpoint:
             lock,
             f"another run holds {self._path}; wait for it, or choose another file.",
         ):
-            remove_parts(self._path)  # of runs that were killed, as large as the file
             yield
 
     def read(self, size: int, steps: int) -> State | None:
@@ -81,8 +78,8 @@ class Checkpoint:
         tensors = dict[str, NDArray[Any]]()
         with suppress(ValueError):
             fields, tensors = tensorfile.read(self._path, _KEY)
-        identity, begun, entry = (
-            fields.get(name) for name in ("identity", "begun", "entry")
+        identity, begun, run = (
+            fields.get(name) for name in ("identity", "begun", "run")
         )
         if not isinstance(identity, dict):
             raise InputError(
@@ -102,32 +99,22 @@ class Checkpoint:
         vectors = {
             name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()
         }
-        kinds: Any = entry
-        if isinstance(entry, dict):
-            kinds = {name: type(value) for name, value in entry.items()}
         if (
             type(begun) is not int
             or not 0 <= begun <= steps
             or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
-            or kinds not in (None, _ENTRY)
+            or not (isinstance(run, str) and _RUN.fullmatch(run))
         ):
             raise InputError(
                 f"{self._path} contradicts itself; remove it, or choose another file."
             )
-        if entry is not None:
-            from dppl.kernel.privacy.ledger import (
-                LedgerEntry,
-            )  # here, because a ledger needs SQLAlchemy
-
-            entry = LedgerEntry(**entry)
-        return State(begun, tensors["values"], tensors["velocity"], entry)
+        return State(begun, tensors["values"], tensors["velocity"], run)
 
     def write(self, state: State, begun: int) -> None:
         """Record that `begun` steps have begun; those that `state` lacks are lost if the run dies."""
         if self._path is None:
             return
-        entry = state.entry and asdict(state.entry)
-        fields = {"identity": self._identity, "begun": begun, "entry": entry}
+        fields = {"identity": self._identity, "begun": begun, "run": state.run}
         content = tensorfile.to_bytes(
             _KEY, fields, {"values": state.values, "velocity": state.velocity}
         )
