@@ -131,6 +131,12 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         for column, oddities in report.get("columns", {}).items():
             counts = [f"{n} {what}" for what, n in oddities.items() if n]
             yield column, ", ".join(counts) or "nothing odd"
+        if any(one["unknown"] for one in report.get("columns", {}).values()):
+            yield (
+                "unknown",
+                "is what the schema does not foresee: a value that is not listed just so, or a number with a unit or a "
+                'decimal comma (decimal = ",")',
+            )
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]
             yield (

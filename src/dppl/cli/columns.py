@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from dppl.cli._output import echo, printable
@@ -54,6 +55,12 @@ class Columns(Y, Records):
         echo(
             f"Schema: {printable(self.out)}. Fill in the lines with ?, from knowledge and not from the data."
         )
+        named = ""
+        if labels is None:
+            echo("Remove the column of the labels, too, or name it with --y.")
+            named = " --y COLUMN"
+        elif self.y is not None:
+            named = f" --y {shlex.quote(self.y)}"
         echo(
-            f"Next: dppl check DATA --encoder columns:{printable(self.out)} --classes FILE"
+            f"Next: dppl check DATA{printable(named)} --encoder columns:{printable(self.out)} --classes FILE"
         )

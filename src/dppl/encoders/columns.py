@@ -55,15 +55,15 @@ _WINDOW = 4096
 _LARGEST = 1e300
 _NARROWEST = 1e-9
 MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
-YES = frozenset({"yes", "y", "true", "t", "1"})
-NO = frozenset({"no", "n", "false", "f", "0"})
+YES = frozenset({"yes", "y", "true", "t", "1", "ja", "j", "oui", "o"})
+NO = frozenset({"no", "n", "false", "f", "0", "nein", "non"})
 _WAVES = (math.sin, math.cos)
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 ODDITIES = ("missing", "unknown", "beyond the bounds")
 _FORMS = (
     "two numbers, two dates, a list of texts, yes/no, code, text, or a table with range, order, values or text, "
-    "and perhaps scale and missing"
+    "and perhaps scale, decimal and missing"
 )
 
 
@@ -143,6 +143,7 @@ class NumberColumn(Column):
     low: float
     high: float
     log: bool = False
+    comma: bool = False  # whether texts have a decimal comma, as in 1.234,5
 
     def __post_init__(self) -> None:
         # Each bound is a float, and so is all that is computed of them: a cell must find
@@ -171,7 +172,7 @@ class NumberColumn(Column):
     def read(self, text: str) -> float | None:
         """Return the place of a number."""
         try:
-            value = float(text)
+            value = float(self._pointed(text))
         except ValueError:
             return None
         if math.isnan(value):  # in a spelling that is not among the missing ones
@@ -182,8 +183,17 @@ class NumberColumn(Column):
         """Return the hats at places."""
         return curve(values, self.values)
 
+    def _is_missing(self, text: str) -> bool:
+        return super()._is_missing(self._pointed(text))
+
     def _is_beyond(self, text: str) -> bool:
-        return not self.low <= float(text) <= self.high
+        return not self.low <= float(self._pointed(text)) <= self.high
+
+    def _pointed(self, text: str) -> str:
+        """Return a number with a decimal point; without a comma it has one, as numbers that are no texts do."""
+        if self.comma and "," in text:
+            return text.replace(".", "").replace(",", ".")
+        return text
 
     def place(self, value: float) -> float:
         """Return where a number lies between the bounds, from 0 to 1."""
@@ -474,7 +484,10 @@ def read_schema(path: Path) -> tuple[Column, ...]:
         # The schema is public, so an error may quote it.
         lines = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} must be a schema of TOML: {error}.") from None
+        raise InputError(
+            f"{path} must be a schema of TOML: {error}. A name with spaces or signs stands in quotes, a date is "
+            "2024-12-31, and a number has no thousands separator but _."
+        ) from None
     columns = tuple(_column(name, value) for name, value in lines.items())
     _check(columns, str(path))
     return columns
@@ -494,19 +507,22 @@ def _column(name: str, value: Any) -> Column:
     options = dict(value) if isinstance(value, dict) else {"is": value}
     missing = options.pop("missing", [])
     log = options.pop("scale", "linear")
+    decimal = options.pop("decimal", ".")
     if (
         not isinstance(missing, list)
         or log not in ("linear", "log")
+        or decimal not in (".", ",")
         or len(options) != 1
     ):
         raise _error(name, _FORMS)
     common: Any = {"name": name, "missing": tuple(_whole(str(one)) for one in missing)}
     ((form, given),) = options.items()
-    if log == "log" and not _are(given, int, float):
-        raise _error(name, "two numbers where scale is log")
+    if (log == "log" or decimal == ",") and not _are(given, int, float):
+        raise _error(name, "two numbers where it has a scale or a decimal comma")
     match form, given:
         case (("is" | "range"), [low, high]) if _are(given, int, float):
-            return NumberColumn(low=low, high=high, log=log == "log", **common)
+            how = {"log": log == "log", "comma": decimal == ","}
+            return NumberColumn(low=low, high=high, **how, **common)
         case (("is" | "range"), [low, high]) if _are(given, date):
             return DateColumn(low=_iso(low), high=_iso(high), **common)
         case (("is" | "values" | "order"), [*values]) if _are(values, str, int):

@@ -13,6 +13,7 @@ HEAD = """\
 # columns that shall not be used removed. Forms:
 #   age = [0, 120]                                    two bounds; values beyond are cut
 #   income = { range = [0, 1_000_000], scale = "log" } amounts and counts with a long tail
+#   dose = { range = [0.0, 9.5], decimal = "," }      written as 1,5
 #   ward = ["north", "south"]                         the values that there may be
 #   stage = { order = ["I", "II", "III"] }            values in order
 #   smoker = "yes/no"

@@ -314,7 +314,8 @@ class PrivateClassifier(ReleasedClassifier):
         or less along public axes by which some was taken out, so a point's is that size
         times the length of what its cell fills in. It leaves out that later gradients
         answer to earlier noise, that steps were chosen by noisy values (they scale all
-        scores alike), and noise of the mean, which moves a whole shape. So a band of two
+        scores alike), and noise of the mean, which moves a whole shape and, at large
+        budgets, bends it by as much again. So a band of two
         standard deviations is a scale to read a curve by, and no confidence interval: that
         the records are a sample, and that the fit stops early, is not in it either.
         """

@@ -30,6 +30,7 @@ smoker = "yes/no"
 joined = [2015-01-01, 2026-12-31]
 icd = "code"
 pdays = { range = [0.0, 900.0], missing = [-1] }
+dose = { range = [0, 2000], missing = [-1], decimal = "," }
 """
 ROW = {
     "age": "41.5",
@@ -41,6 +42,7 @@ ROW = {
     "joined": "29.02.2024",
     "icd": "E11.9 type II",
     "pdays": "899",
+    "dose": "1.234,5",
 }
 
 
@@ -92,6 +94,8 @@ def values(encoder, name, cell):
         ("rating", "4", 3 / 4, (2, 3, 5)),
         ("stage", "II", 1 / 3, (2, 3, 4)),
         ("pdays", "225", 1 / 4, (2, 3, 5, 9)),
+        ("dose", "1.234,5", 1234.5 / 2000, (2, 3, 5, 9)),
+        ("dose", "1.5", 1.5 / 2000, (2, 3, 5, 9)),  # as a frame has it
         (
             "income",
             "1000",
@@ -118,10 +122,15 @@ def test_numbers_and_ranks_are_hats_at_their_place(
         ("stage", "none", "3/3"),  # a listed value, and no missing one
         ("smoker", "TRUE", "yes"),
         ("smoker", "0.0", "no"),
+        ("smoker", "Ja", "yes"),
+        ("smoker", "non", "no"),
         ("smoker", "perhaps", "unknown"),
         ("age", "forty", "unknown"),
         ("age", "None", "missing"),
         ("pdays", "-1.0", "missing"),
+        ("pdays", "1,5", "unknown"),
+        ("dose", "-1,0", "missing"),
+        ("dose", "1,2,3", "unknown"),
         ("joined", "31.02.2024", "unknown"),
         ("joined", "2024-02-29 12:30:00", "Thu"),
         ("joined", "29.02.2024", "Thu"),
@@ -198,6 +207,8 @@ def test_another_schema_is_another_encoder(encoder, tmp_path, change):
         'age = ["one", "one"]',
         "age = { range = [1, 2], order = [1, 2] }",
         'age = { values = ["a", "b"], scale = "log" }',
+        'age = { values = ["a", "b"], decimal = "," }',
+        'age = { range = [1, 2], decimal = ";" }',
         'age = { range = [1, 2], scale = "cubic" }',
         "age = { range = [1, 2], missing = 3 }",
         "age = { range = [1, 2], colour = 3 }",

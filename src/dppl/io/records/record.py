@@ -167,13 +167,16 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
 
 def as_row(cells: Mapping[str, Any]) -> str:
     """Return what a record of several columns holds: a JSON object of texts."""
-    return _as_json({name: _shown(cell) for name, cell in cells.items()})
+    return _as_json(
+        {
+            name: cell if type(cell) is str else _shown(cell)
+            for name, cell in cells.items()
+        }
+    )
 
 
 def _shown(cell: Any) -> str:
     """Return the text of a cell of any type: an odd one must not stop what is made of the others."""
-    if type(cell) is str:
-        return cell
     # A frame makes floats of integers where another record has none, so what a float
     # cannot tell apart must not differ as integers either.
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:
@@ -345,10 +348,12 @@ class TextRows(Source):
         if self.modality == "row":
             text = as_row(text)
         identity = fields.get("id", number)
-        try:
-            person = person_of(fields.get("person"))
-        except BadRecord as skipped:
-            return bad_record(f"row {number}", skipped.reason)
+        person = None
+        if self.person_type is not None:
+            try:
+                person = person_of(fields["person"])
+            except BadRecord as skipped:
+                return bad_record(f"row {number}", skipped.reason)
         return make_record(
             f"row {number}", identity, fields.get("y"), lambda: text, text, person
         )
