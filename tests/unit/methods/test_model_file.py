@@ -309,7 +309,7 @@ def test_a_search_that_no_file_holds_is_refused_before_it_is_paid(
     budget = dppl.ApproxDP(1.0, 1e-6)
     ledger = dppl.Ledger(tmp_path / "l.db", "wards", budget, accounting="renyi")
     estimator = MeanPrototypes(budget, list("abc"))
-    search = dppl.PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=1)
+    search = dppl.PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2)
     monkeypatch.setattr(tensorfile, "MOST_PARTS", 9)
     with pytest.raises(ParameterError, match="more than a model file takes"):
         search.fit(X, TEXT, ledger=ledger)
