@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dppl._utils.files import Output, remove_left, reserved, write_atomically
+from dppl._utils.files import Output, remove_left, reserved, unpaid, write_atomically
 from dppl._utils.metadata import COLUMNS
 from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Flags
@@ -359,7 +359,8 @@ def report_of(model: Path) -> Path:
 def work_in(folder: Path) -> Iterator[None]:
     """Make the folder for the tables, or go on with one; after success remove it."""
     try:
-        folder.mkdir(mode=0o700)
+        with unpaid():
+            folder.mkdir(mode=0o700)
     except FileExistsError:
         # It is removed at the end, so it must hold nothing of someone else; a part is a
         # file that was being written.
