@@ -110,7 +110,11 @@ def killed_everywhere(folder, work, *, imports="", look="None", stride=1):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "XDG_STATE_HOME": str(folder / "attempt" / "state")},
+        env={
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "attempt" / "state"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
     )
     assert done.returncode == 0, done.stderr
     attempts = [

@@ -108,7 +108,7 @@ def test_one_writes_a_file_at_a_time(tmp_path):
 @pytest.mark.parametrize("broken", ["one", "two"])
 def test_of_two_files_both_are_written_or_none(broken, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
-    with pytest.raises(FileExistsError), files.new_files([one, two]):
+    with pytest.raises(FileExistsError), files.new_files([one, two], private=True):
         (tmp_path / broken).write_bytes(b"of another")
     assert os.listdir(tmp_path) == [broken]
     assert (tmp_path / broken).read_bytes() == b"of another"
@@ -138,7 +138,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
 
 
 WRITERS = {
-    "two new": "for one in here.enter_context(files.new_files([Path('one'), Path('two')])): one.write(b'new')",
+    "two new": "for one in here.enter_context(files.new_files([Path('one'), Path('two')], private=True)): one.write(b'new')",
     "one new": "files.write_atomically('one', b'new', overwrite=False)",
     "one old": "files.write_atomically('one', b'new', overwrite=True)",
     "reserved": "here.enter_context(files.reserved('one', 5, overwrite=False)).write(b'new')",

@@ -92,7 +92,7 @@ def new_files(
     paths: Sequence[str | os.PathLike[str]],
     *,
     overwrite: bool = False,
-    private: bool = False,
+    private: bool,
 ) -> Iterator[list[IO[bytes]]]:
     """Open files to fill, which take their names when the block ends; new ones all or none.
 

@@ -15,8 +15,9 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load, save
 
-from dppl._utils.outside import MOST_BYTES, parse_json
+from dppl._utils.outside import MOST_BYTES, MOST_PARTS, parse_json
 from dppl._utils.types import Array
+from dppl.errors import ParameterError
 
 _CHECKSUM = "checksum"
 _UNSET = "0" * 64
@@ -45,19 +46,24 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what such bytes hold; a ValueError says what is wrong with them."""
     try:
         tensors = load(content)  # which checks all lengths
-        length = int.from_bytes(content[:8], "little")
-        header = parse_json(content[8 : 8 + length], 2 * MOST_BYTES)
-        text = header.get("__metadata__", {}).get(key)
     except Exception:  # a damaged file may raise anything
         what = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
         raise ValueError(what) from None
-    if text is None:
-        raise ValueError("is a safetensors file, but not a dppl model.")
+    length = int.from_bytes(content[:8], "little")
+    fields: Any = None
+    reason = ""
     try:
-        fields: dict[str, Any] = parse_json(text)
-        stated = str(fields.pop(_CHECKSUM, ""))
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError("carries a dppl description that cannot be read.") from None
+        header = parse_json(content[8 : 8 + length], 2 * MOST_BYTES)
+        text = (header.get("__metadata__") or {}).get(key)
+        fields = None if text is None else parse_json(text)
+    except ValueError as error:
+        reason = f": {error}"
+    else:
+        if text is None:
+            raise ValueError("is a safetensors file, but not a dppl model.")
+    if not isinstance(fields, dict):
+        raise ValueError(f"carries a dppl description that cannot be read{reason}.")
+    stated = str(fields.pop(_CHECKSUM, ""))
     # All bytes count but its own, which were zeros when it was computed.
     known = len(stated) == len(_UNSET) and content.count(stated.encode()) == 1
     if (
@@ -71,6 +77,15 @@ def parsed(content: bytes, key: str) -> tuple[dict[str, Any], dict[str, Array]]:
             what = "is damaged: its checksum is not the one of its content"
         raise ValueError(f"{what}. Fetch or fit it again.")
     return fields, tensors
+
+
+def check_size(length: int, parts: int) -> None:
+    """Raise unless a description of so many bytes and values can be read again: before it is paid for."""
+    if length > MOST_BYTES or parts > MOST_PARTS:
+        raise ParameterError(
+            "a model of so many classes and ids of public rows is more than a model file takes; name fewer, or pass "
+            "public rows without ids."
+        )
 
 
 def holds(path: str | os.PathLike[str], key: str) -> bool:

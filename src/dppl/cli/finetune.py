@@ -75,7 +75,9 @@ class Finetune(NoiseBudget, Training, Persons):
         from dppl.finetune.networks import load_network
         from dppl.finetune.sparse import usual_rate
 
-        folder, report = self.check_outputs()
+        if self.was_killed_at_its_end():
+            return
+        report = self.check_outputs()
         budget = self.budget()
         classes = self.class_list()
         account = self.account()
@@ -126,13 +128,13 @@ class Finetune(NoiseBudget, Training, Persons):
         self.check_first(lambda: (source, classes), fit=True)
         note(budget.weakness)
         self.note_persons()
-        with self.stoppable(folder), resumable(folder):
+        with self.stoppable(), resumable(self.folder):
             tune.train(
                 model,
                 network,
                 source,
                 self.out,
-                folder,
+                self.folder,
                 watch=_watch,
                 overwrite=self.force,
                 **account,

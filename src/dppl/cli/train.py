@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dppl import io
 from dppl._utils.progress import progress
-from dppl.cli._output import echo, note, printable, tell_owner
+from dppl.cli._models import load_model
+from dppl.cli._output import echo, note, print_model, printable, tell_owner
 from dppl.cli._paths import MODEL, check_output, overlaps, refuse_private
 from dppl.cli._records import Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
@@ -32,11 +33,31 @@ class Training(X, Y, Fitting):
     data: str = argument("DATA", "Labelled images or texts, as for `dppl embed`.")
     read: list[str] = reading("labels")
 
-    def check_outputs(self, *read: Path | None) -> tuple[Path, Path]:
-        """Refuse what cannot be written; return the folder for the work, and the report for the owner."""
+    @property
+    def folder(self) -> Path:
+        """Folder for the work."""
+        return self.out.with_name(f"{self.out.name}.work")
+
+    def was_killed_at_its_end(self) -> bool:
+        """Finish a run that was killed after it had saved its model, and return whether there was one."""
+        from dppl.training.pipeline import finish
+
+        digest = finish(self.out, self.folder)
+        if digest is None:
+            return False
+        guarantee = load_model(self.out).guarantee_
+        ledger = self.account()["ledger"]
+        for charge in guarantee.charges:
+            if ledger is not None:
+                ledger.saved(charge, digest)
+        print_model(guarantee, self.out, "It was saved by a run that was killed then.")
+        return True
+
+    def check_outputs(self, *read: Path | None) -> Path:
+        """Refuse what cannot be written; return the report for the owner."""
         from dppl.training.pipeline import report_of
 
-        folder = self.out.with_name(f"{self.out.name}.work")
+        folder = self.folder
         report = report_of(self.out)
         inputs = (
             *(self.path, self.classes, self.labels, *read),
@@ -50,7 +71,7 @@ class Training(X, Y, Fitting):
                 f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another "
                 "--out."
             )
-        return folder, report
+        return report
 
     def open_labelled(self) -> io.Source:
         """Open the records, which must have labels."""
@@ -62,15 +83,16 @@ class Training(X, Y, Fitting):
         return source
 
     @contextmanager
-    def stoppable(self, folder: Path) -> Iterator[None]:
+    def stoppable(self) -> Iterator[None]:
         """Name the command that removes what another run left."""
         from dppl.io.tables.shards import OtherOptions, SourceChanged
 
         try:
             yield
         except (OtherOptions, SourceChanged) as error:
-            if (folder / "private").is_dir():
-                error.add_note(f"To start over, type: rm -r {shlex.quote(str(folder))}")
+            if (self.folder / "private").is_dir():
+                path = shlex.quote(str(self.folder))
+                error.add_note(f"To start over, type: rm -r {path}")
             raise
 
 
@@ -122,14 +144,12 @@ class Train(Training, Persons, Method):
         if how not in ("auto", "names", "none"):
             described_in = Path(how)
         # What is public is checked first, so that a slip costs neither time nor budget.
-        private = (
-            data,
-            self.labels,
-            self.out.with_name(f"{self.out.name}.work") / "private",
-        )
+        private = (data, self.labels, self.folder / "private")
         refuse_private(public, private, "public")
         refuse_private(described_in, private, "descriptions")
-        folder, report = self.check_outputs(public, described_in)
+        if self.was_killed_at_its_end():
+            return
+        report = self.check_outputs(public, described_in)
         budget = self.budget()
         classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
@@ -162,18 +182,18 @@ class Train(Training, Persons, Method):
         self.check_first(lambda: (source, classes, None, windows), fit=True)
         note(budget.weakness)
         self.note_persons()
-        with self.stoppable(folder):
+        with self.stoppable():
             pipeline.train(
                 estimator,
                 source,
                 encoder,
                 self.out,
-                folder,
+                self.folder,
                 public=pool,
                 examples=examples,
                 overwrite=self.force,
                 columns=self.columns(),
-                watch=partial(_watch, folder),
+                watch=partial(_watch, self.folder),
                 **account,
             )
         # Printed when all is done: whoever reads a pipe may go away before.

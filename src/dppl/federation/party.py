@@ -188,6 +188,8 @@ class Party:
         except Exception as error:  # of others than dppl, the text could quote a record
             if isinstance(error, DpplError):
                 told = str(error)
+            elif isinstance(error, OSError) and error.strerror:
+                told = str(error)  # the system's words name no content
             else:
                 told = type(error).__name__
             sys.stderr.write(f"dppl: {self.name} failed to answer: {told}\n")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
+from dppl._utils.outside import n_parts
 from dppl.errors import ModelFileError
 from dppl.finetune.schedule import n_steps, statistic_of, training_of
 from dppl.kernel.privacy import Guarantee
@@ -21,6 +22,7 @@ from dppl.kernel.reading import public_classes
 
 _FORMAT = 6  # 5 is used by `dppl.methods.model_file`
 KEY = "dppl_finetune"
+_OTHERS = "dppl"  # the key of `dppl.methods.model_file`
 # What decides which weights are trained and how records are taken, and the recipe; all
 # public.
 NUMBERS = ("sparsity", "sampling_rate")
@@ -70,16 +72,26 @@ def read(
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
-    whole = False
     try:
         fields, tensors = tensorfile.read(path, KEY)
+    except ValueError as error:
+        problem = str(error)
+        if tensorfile.holds(path, _OTHERS):
+            problem = "holds a classifier of embeddings; dppl.load reads it."
+        raise ModelFileError(f"{name} {problem}") from None
+    if (found := fields.get("format")) != _FORMAT:
+        raise ModelFileError(
+            f"{name} has format {found!r}; this version of dppl reads format {_FORMAT}."
+        )
+    whole = False
+    try:
         guarantee = Guarantee.from_dict(fields["guarantee"])
         whole = _is_whole(fields, guarantee, tensors)
     except Exception:  # a file that was made to look like one may raise anything
         pass
     if not whole:
         raise ModelFileError(
-            f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again."
+            f"{name} is not a whole model of SparseFinetuner: its parts contradict each other. Fetch or fit it again."
         )
     return fields, guarantee, tensors["values"]
 
@@ -149,9 +161,13 @@ def _is_whole(
 
 
 def most_bytes(guarantee: Guarantee, width: int | None, names: Iterable[Any]) -> int:
-    """Return what the file of a fit takes at most: a function of public values, `names` of classes among them."""
+    """Return what the file of a fit takes at most: a function of public values, `names` of classes among them.
+
+    What could not be read again is a `ParameterError`.
+    """
     n_trained: int = training_of(guarantee).statistic["n_weights"]
-    texts = [*map(str, names), tensorfile.as_json(guarantee.to_dict())]
-    # In the file texts are JSON within JSON, which may escape every character.
-    text = sum(6 * len(one.encode()) + 8 for one in texts)
-    return _ROOM + 4 * (n_trained + (width or 0)) + text
+    fields = {"names": [*names], "guarantee": guarantee.to_dict()}
+    described = tensorfile.as_json(fields).encode()
+    tensorfile.check_size(len(described) + _ROOM, n_parts(described) + _ROOM)
+    # In the file the description is JSON within JSON, which may escape every character.
+    return _ROOM + 4 * (n_trained + (width or 0)) + 2 * len(described)

@@ -324,6 +324,7 @@ class SparseFinetuner(Reported, NetworkClassifier):
         )
         if groups is not None:
             training.guarantee = of_persons(training.guarantee, whole=True)
+        network_file.most_bytes(training.guarantee, self.width, classes.tolist())
         records.refuse_unusable()
         self.module_, self.guarantee_ = training.run(
             records,

@@ -94,8 +94,7 @@ def train(
                 progress=progress,
             )
         model.encoder_ = fingerprint
-        model.save(output)
-        pipeline.write_report(out, left_out)
+        pipeline.save(model, output, out, left_out, folder)
 
 
 class Finetuned:

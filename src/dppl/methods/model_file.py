@@ -20,9 +20,9 @@ import numpy as np
 
 from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
-from dppl._utils.outside import MOST_BYTES, MOST_PARTS, n_parts
+from dppl._utils.outside import n_parts
 from dppl._utils.types import Array
-from dppl.errors import DpplError, ModelFileError, ParameterError
+from dppl.errors import DpplError, ModelFileError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
@@ -75,11 +75,7 @@ def most_bytes(model: Any) -> int:
         selected = len(model.classes_) * getattr(model, "n_prototypes", 1)
         longest = max((len(json.dumps(str(one)).encode()) for one in ids), default=0)
     length = len(described) + selected * (longest + 2)
-    if length > MOST_BYTES or n_parts(described) + selected > MOST_PARTS:
-        raise ParameterError(
-            "a model of so many classes and ids of public rows is more than a model file takes; name fewer, or pass "
-            "public rows without ids."
-        )
+    tensorfile.check_size(length, n_parts(described) + selected)
     # In the file the description is JSON within JSON, which may escape every character.
     text = 2 * length
     sums = _SUMS if hasattr(model, "n_tasks_") else 1

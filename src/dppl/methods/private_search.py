@@ -201,6 +201,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 # estimator does by itself.
                 plan = model._plan(private.n_features, private=(X, y))
                 plans.append(replace(plan, whole_persons=False))
+            for model, plan in zip(models, plans, strict=True):
+                model.most_bytes(plan, X, groups)  # or no file would hold the best
             promises = [plan.guarantee_on(X, groups) for plan in plans]
             private.check(needs_rows=True, strict=False, classes=classes)
             facts = public_facts(X)

@@ -155,6 +155,7 @@ def embed(
         if unusable == "stop" and any(shard.skipped for shard in table.done):
             table.refuse([])
         if table.finished:
+            (table.folder / _KEPT).unlink(missing_ok=True)
             return Embedded(table.folder, table.report, False)
         taken = shard_rows
         with kept_in(table.folder / _KEPT, maker_of(encoder)) as kept:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dppl._utils.files import reserved, write_atomically
+from dppl._utils.files import Output, remove_left, reserved, unpaid, write_atomically
 from dppl._utils.metadata import COLUMNS
 from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Flags
@@ -43,6 +44,7 @@ from dppl.kernel.privacy.terms import Term
 from dppl.kernel.reading import check_kind, public_classes, refuse_unknown_labels
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.fit_plan import Plan
+from dppl.methods.released import Reported
 from dppl.reasons import SkipReason
 from dppl.training import Embedded, embed
 from dppl.training.descriptions import embed_examples
@@ -55,7 +57,11 @@ if TYPE_CHECKING:
 ROWS: Final = "float16"
 # What lies with them while weights are trained.
 TRAINING = "training"
+# The hash of the model that is about to be saved, and the list of skipped records.
+_SAVED = "saved"
+_HASH = 32  # bytes
 _WORK = (
+    _SAVED,
     "private",
     "private.report.jsonl",
     "public",
@@ -168,8 +174,7 @@ def train(
                 estimator.fit(
                     rows, labels, groups=groups, ledger=ledger, partition=partition
                 )
-            estimator.save(output)
-        write_report(out, left_out)
+            save(estimator, output, out, left_out, folder)
 
 
 def settle(
@@ -309,7 +314,35 @@ def left_out_of(
     )
 
 
-def write_report(model: Path, left_out: bytes) -> None:
+def save(
+    model: Reported, output: Output, out: Path, left_out: bytes, folder: Path
+) -> None:
+    """Write a model and the list of skipped records; a note lets `finish` do the rest, if this process is killed."""
+    note = sha256(model.to_bytes()).digest() + left_out
+    with suppress(OSError):  # the model comes first
+        write_atomically(folder / _SAVED, note, overwrite=True, private=True)
+    model.save(output)
+    _write_report(out, left_out)
+
+
+def finish(out: Path, folder: Path) -> str | None:
+    """Do what a run that was killed after it had saved its model left to do; return the hash of the model."""
+    with suppress(OSError):
+        folder.rmdir()  # the last thing to do
+    note = folder / _SAVED
+    if not (note.is_file() and out.is_file()):
+        return None
+    noted = note.read_bytes()
+    digest = sha256(out.read_bytes())
+    if digest.digest() != noted[:_HASH]:
+        return None
+    remove_left([out])
+    _write_report(out, noted[_HASH:])
+    _remove(folder)
+    return digest.hexdigest()
+
+
+def _write_report(model: Path, left_out: bytes) -> None:
     """Write the list of skipped records; nobody named its file, so a link that lies there is not followed."""
     report = report_of(model)
     if report.is_symlink():
@@ -326,7 +359,8 @@ def report_of(model: Path) -> Path:
 def work_in(folder: Path) -> Iterator[None]:
     """Make the folder for the tables, or go on with one; after success remove it."""
     try:
-        folder.mkdir(mode=0o700)
+        with unpaid():
+            folder.mkdir(mode=0o700)
     except FileExistsError:
         # It is removed at the end, so it must hold nothing of someone else; a part is a
         # file that was being written.
@@ -358,4 +392,14 @@ def work_in(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
         raise
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder for the work, the note of `save` last, by which `finish` goes on."""
+    for one in folder.iterdir():
+        if one.is_dir():
+            shutil.rmtree(one)
+        elif one.name != _SAVED:
+            one.unlink()
     shutil.rmtree(folder)

@@ -911,7 +911,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     noted(reading, "class_codes", "labels matched")
     noted(dppl.SoftmaxPrototypes, "learn", "released")
     noted(dppl.SoftmaxPrototypes, "save", "saved")
-    noted(pipeline, "write_atomically", "report written")
+    noted(pipeline, "_write_report", "report written")
     if face == "command":
         options = [
             "--mu",

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dppl import GaussianDP, Ledger
+from dppl import GaussianDP, Ledger, MeanPrototypes
 from dppl._utils import tensorfile
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
@@ -23,6 +23,35 @@ from unit.finetune.conftest import Trainer
 MODEL = "dppl_finetune"
 CHECKPOINT = "dppl_checkpoint"
 CLASSES = ["a", "b", "c"]
+
+
+def forged(path, key, change, tensors=None):
+    """Write a file again with other fields and the checksum that fits them; `change` is called with the fields."""
+    fields, found = tensorfile.read(path, key)
+    fields = change(fields) or fields
+    path.write_bytes(
+        tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found))
+    )
+
+
+def put(*keys, value):
+    def change(fields):
+        place = fields
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+
+    return change
+
+
+def without(*keys):
+    def change(fields):
+        place = fields
+        for key in keys[:-1]:
+            place = place[key]
+        del place[keys[-1]]
+
+    return change
 
 
 @pytest.fixture
@@ -133,6 +162,43 @@ def test_a_model_without_its_checksum_would_be_read_with_other_weights(
     assert found > 10
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[:-9], "is not a whole safetensors file"),
+        (lambda content: content[:-1] + b"!", "is damaged: its checksum is not"),
+        (put("format", value=7), "has format 7; this version of dppl reads format 6"),
+        (put("more", value=[0] * 2**20), "cannot be read: a text .* 1048576 parts"),
+        (put("width", value=3), "its parts contradict each other"),
+        (None, "holds a classifier of embeddings; dppl.load reads it"),
+    ],
+)
+def test_a_refused_model_says_why(net, model_file, damage, reason):
+    content = model_file.read_bytes()
+    if damage is None:
+        model = MeanPrototypes(GaussianDP(0.1), ["a"]).fit(np.eye(2), ["a", "a"])
+        model.save(model_file, overwrite=True)
+    elif reason.startswith("is "):
+        model_file.write_bytes(damage(content))
+    else:
+        forged(model_file, MODEL, damage)
+    with pytest.raises(ModelFileError, match=reason):
+        SparseFinetuner.load(model_file, net)
+
+
+def test_a_model_that_no_file_holds_is_refused_before_it_is_paid(
+    net, images, tmp_path, monkeypatch
+):
+    ledger = Ledger(tmp_path / "l.db", "images", GaussianDP(1.0))
+    model = SparseFinetuner(
+        net, GaussianDP(0.5), range(5), train=("norm",), recipe=Recipe(epochs=1)
+    )
+    monkeypatch.setattr(tensorfile, "MOST_BYTES", 2**16)
+    with pytest.raises(ParameterError, match="more than a model file takes"):
+        model.fit(*images, ledger=ledger)
+    assert ledger.releases() == []
+
+
 def test_a_flipped_byte_of_a_model_is_refused_wherever_it_is(model_file):
     content = model_file.read_bytes()
     for place in range(0, len(content), 3):
@@ -161,35 +227,6 @@ def test_mutations_of_a_checkpoint_are_refused(net, checkpoint):
         )
         == 0
     )
-
-
-def forged(path, key, change, tensors=None):
-    """Write a file again with other fields and the checksum that fits them; `change` is called with the fields."""
-    fields, found = tensorfile.read(path, key)
-    fields = change(fields) or fields
-    path.write_bytes(
-        tensorfile.to_bytes(key, fields, found if tensors is None else tensors(found))
-    )
-
-
-def put(*keys, value):
-    def change(fields):
-        place = fields
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = value
-
-    return change
-
-
-def without(*keys):
-    def change(fields):
-        place = fields
-        for key in keys[:-1]:
-            place = place[key]
-        del place[keys[-1]]
-
-    return change
 
 
 @pytest.mark.parametrize(

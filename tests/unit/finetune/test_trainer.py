@@ -652,6 +652,28 @@ def test_a_run_that_goes_on_is_charged_once(net, images, tmp_path):
     assert copy.read_bytes() == before
 
 
+def test_a_run_that_is_killed_right_after_its_charge_pays_once(
+    net, images, tmp_path, monkeypatch
+):
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
+    charge = Ledger.charge
+
+    def killed(*given, **options):
+        charge(*given, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", killed)
+        with pytest.raises(Killed):
+            make(net, GaussianDP(1.0)).fit(
+                *images, ledger=ledger, checkpoint=tmp_path / "run.ckpt"
+            )
+    with overheard() as heard:
+        run = make(net, GaussianDP(1.0))
+        run.fit(*images, ledger=ledger, checkpoint=tmp_path / "run.ckpt")
+    assert (len(heard), len(ledger.releases())) == (run.steps, 1)
+
+
 def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
     path = tmp_path / "run.ckpt"
     make(net).fit(*images, checkpoint=path)

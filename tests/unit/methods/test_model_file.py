@@ -281,8 +281,7 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
 
 
 def test_a_model_that_no_file_holds_is_refused_before_it_is_paid(tmp_path, monkeypatch):
-    from dppl._utils import outside
-    from dppl.methods import model_file
+    from dppl._utils import outside, tensorfile
 
     ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", PureDP(10.0))
     ids = [f"photo {row}" for row in range(len(P))]
@@ -294,11 +293,26 @@ def test_a_model_that_no_file_holds_is_refused_before_it_is_paid(tmp_path, monke
         described = json.dumps(describe_of(model, tmp_path)).encode()
         most = {"MOST_BYTES": len(described), "MOST_PARTS": outside.n_parts(described)}
         with monkeypatch.context() as patch:
-            patch.setattr(model_file, name, most[name] // 2)
+            patch.setattr(tensorfile, name, most[name] // 2)
             with pytest.raises(ParameterError, match="more than a model file takes"):
                 model.fit(X, TEXT, ledger=ledger)
-            patch.setattr(model_file, name, 2 * most[name])
+            patch.setattr(tensorfile, name, 2 * most[name])
             model.fit(X, TEXT)
+    assert ledger.releases() == []
+
+
+def test_a_search_that_no_file_holds_is_refused_before_it_is_paid(
+    tmp_path, monkeypatch
+):
+    from dppl._utils import tensorfile
+
+    budget = dppl.ApproxDP(1.0, 1e-6)
+    ledger = dppl.Ledger(tmp_path / "l.db", "wards", budget, accounting="renyi")
+    estimator = MeanPrototypes(budget, list("abc"))
+    search = dppl.PrivateSearch(estimator, {"lattice__pool": [1]}, mean_runs=2)
+    monkeypatch.setattr(tensorfile, "MOST_PARTS", 9)
+    with pytest.raises(ParameterError, match="more than a model file takes"):
+        search.fit(X, TEXT, ledger=ledger)
     assert ledger.releases() == []
 
 
