@@ -49,11 +49,12 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     Released are, in this order, the number of records, the class counts, a weighted sum
     of rows, for up to 20 classes and 2,048 features the second moment of rows minus
     their mean, sixteen sums of clipped gradients of the softmax loss on these, and how
-    much less often than others each class is predicted. The softmax of the fit has the logarithms of class shares as offsets, and predictions have none, so
-    the weights aim at balanced classes; intercepts from the last release move the
-    boundary where they miss. Where classes have more records than features, steps are
-    longer along axes of small variance, by the second moment. Public rows tell along
-    which axes noise may be taken out.
+    much less often than others each class is predicted. The softmax of the fit has the
+    logarithms of class shares as offsets, and predictions have none, so the weights aim
+    at balanced classes; intercepts from the last release move the boundary where they
+    miss. Where classes have more records than features, steps are longer along axes of
+    small variance, by the second moment. Public rows tell along which axes noise may be
+    taken out.
 
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
@@ -148,8 +149,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
             "mean": Measurement(WeightedSum(lattice, n_classes), 1),
-            **hits,
             **moment,
+            **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
                 (93 if examples is None else 91) - percent,
