@@ -241,8 +241,8 @@ class ClassSizes:
         """
         shares = np.sort(self.shares)
         needed = noise_std / (_BALANCE * self.total)
-        # Cut to t, shares add up to the least of these lines in t: the k smallest
-        # whole, and t for each of the rest. The limit is the smallest class, so that
+        # Cut to t, shares add up to the least of these lines in t: the k harmonic
+        # whole, and t for each of the rest. The limit is the harmonic class, so that
         # all weigh alike, if that is enough.
         rest = np.arange(len(shares), 0, -1)
         most = max(
@@ -316,9 +316,7 @@ class Curvature:
     """Axes and spectrum of the rows that a fit is of, by which steps are shorter along large axes."""
 
     axes: Float  # shape (n_features, n_features); in columns
-    spectrum: (
-        Float  # shape (n_features,); share of each axis in the second moment, of sum 1
-    )
+    spectrum: Float  # shape (n_features,); share of each axis, of sum 1
     bend: Float  # shape (n_features,); what it adds to the inverse of a step
 
     @classmethod
@@ -333,7 +331,7 @@ class Curvature:
         flat = size / len(values)
         away = values - flat
         true = np.sqrt(np.maximum(away**2 - moment.hidden**2, 0))
-        found = np.maximum(flat + np.sign(away) * true, 0)
+        found = np.maximum(flat + np.sign(away) * true, 1e-9 * flat)
         found /= found.sum()
         return cls(moment.basis.T @ axes, found, worth * found / _NEWTON_STEPS)
 
@@ -347,10 +345,8 @@ class Curvature:
         high = start
         for _ in range(25):
             middle = math.sqrt(low * high)
-            if (
-                noise * np.linalg.norm(np.sqrt(self.spectrum) / (self.bend + middle))
-                > 1
-            ):
+            lengths = np.sqrt(self.spectrum) / (self.bend + middle)
+            if noise * np.linalg.norm(lengths) > 1:
                 low = middle
             else:
                 high = middle
@@ -378,21 +374,21 @@ class Ascent:
             _TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * balance
         )
         self._tolerance = min(_LARGEST_TOLERANCE, tolerance)
-        smallest = balance * self._class_size
+        harmonic = balance * self._class_size
         # Longer steps for small classes, whose gradients are short, but not for those
         # that seem to be empty.
         caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(
             n_classes * sizes.shares
         )
-        rules = (_CAP, self._class_size), (_CAP_IF_LARGE, smallest)
+        rules = (_CAP, self._class_size), (_CAP_IF_LARGE, harmonic)
         longest = max(
             min(bound, factor * size**power) for (factor, power, bound), size in rules
         )
         self._curvature: Curvature | None = None
         if moment is not None:
             known = 2 * sizes.total / moment.hidden
-            longer = max(longest, min(smallest**2 / len(spectrum), _REACH * known))
-            # How much longer a step would be that noise shortens, too.
+            longer = max(longest, min(harmonic**2 / len(spectrum), _REACH * known))
+            # 0 to 1: how much longer this makes a step that noise shortens, too.
             damping = noise_std * math.sqrt(STEPS) / self._class_size / self._tolerance
             worth = 1 - ((1 / longer + damping) / (1 / longest + damping)) ** 2
             if worth > 0:
@@ -442,7 +438,8 @@ class Ascent:
             self.weights = (path @ along * each) @ along.T
             steps = np.sqrt(np.square(each).mean(axis=1))
         # The noises of the gradients are independent, and their weighted sum is in each
-        # coordinate of the weights, by a factor of the axis that is 1 at most. Steps and
+        # coordinate of the weights, by a factor of the axis that is 1 at most. Steps that
+        # differ by axis count by their mean square. Steps and
         # factors count as given, and that later gradients answer to earlier noise is left
         # out, as is the noise of the mean by which rows are centred: where residuals do
         # not add up to zero, it is in the gradients, too. Over seeds of one fit to 4,000

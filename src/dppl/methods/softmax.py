@@ -49,11 +49,12 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     Released are, in this order, the number of records, the class counts, a weighted sum
     of rows, for up to 20 classes and 2,048 features the second moment of rows minus
     their mean, sixteen sums of clipped gradients of the softmax loss on these, and how
-    much less often than others each class is predicted. The softmax of
-    the fit has the logarithms of class shares as offsets, and predictions have none, so
-    the weights aim at balanced classes; intercepts from the last release move the
-    boundary where they miss. Where classes have more records than features, steps are
-    longer along axes of small variance, by the second moment. Public rows tell along which axes noise may be taken out.
+    much less often than others each class is predicted. The softmax of the fit has the
+    logarithms of class shares as offsets, and predictions have none, so the weights aim
+    at balanced classes; intercepts from the last release move the boundary where they
+    miss. Where classes have more records than features, steps are longer along axes of
+    small variance, by the second moment. Public rows tell along which axes noise may be
+    taken out.
 
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
@@ -85,18 +86,18 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    statistics above, through the rounded Gaussian; with examples, also the
-    number of records whose own class they rank first. Sensitivity: 1 of both numbers of
-    records and, with s the largest norm of a lattice row q, 1 of the class sizes,
+    statistics above, through the rounded Gaussian; with examples, also the number of
+    records whose own class they rank first. Sensitivity: 1 of both numbers of records
+    and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
     its q; p·s² of the second moment in the Frobenius norm, because a record adds p =
     2⁸ times q·qᵀ; r·s of each gradient, because it adds an outer product of the record's
     residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid
     steps, of the last, because probabilities lie no further from 1/C. Weights, mean,
-    lengths of steps, trust in examples, softmax and intercepts are computed from earlier releases, and
-    all shares of the budget are fixed, so the squares of mu add up to the budget's
-    [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
+    lengths of steps, trust in examples, softmax and intercepts are computed from
+    earlier releases, and all shares of the budget are fixed, so the squares of mu add
+    up to the budget's [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
     choice of parameters, or of examples, by private data, timing, a changed label (two
     steps).
 
@@ -148,8 +149,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
             "mean": Measurement(WeightedSum(lattice, n_classes), 1),
-            **hits,
             **moment,
+            **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
                 (93 if examples is None else 91) - percent,
