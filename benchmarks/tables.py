@@ -236,30 +236,43 @@ class Table:
 
 
 def summary(cells):
-    """Return Markdown tables of means over seeds, and of differences with their standard errors over sets."""
+    """Return Markdown: means over seeds, and what the default is ahead of others, with standard errors."""
     frame = pd.DataFrame(cells)
+    seeds = frame.groupby("set").seed.nunique()
     lines = []
     for measure in (*MEASURES, "seconds"):
-        table = frame.pivot_table(
+        means = frame.pivot_table(
             index="set", columns=["epsilon", "method"], values=measure, dropna=False
         )
-        lines += [f"{measure}:", "", table.round(3).to_string(), ""]
+        lines += [f"{measure}:", "", means.round(3).to_string(), ""]
     private = frame[frame.method.isin(PRIVATE)]
     wide = private.pivot_table(
-        index=["set", "epsilon"], columns="method", values="auroc"
+        index=["set", "epsilon", "seed"], columns="method", values="auroc"
     )
     for peer in ("dp-ebm", "probe"):
         if peer not in wide:
             continue
-        ahead = (wide["softmax"] - wide[peer]).dropna()
-        for epsilon, differences in ahead.groupby("epsilon"):
-            error = differences.std() / len(differences) ** 0.5
-            worst, _ = differences.idxmin()
-            lines.append(
-                f"softmax - {peer} at {epsilon:g}: {differences.mean():+.3f} ± {error:.3f} "
-                f"on {len(differences)} sets, least {differences.min():+.3f} ({worst})"
-            )
+        ahead = (wide["softmax"] - wide[peer]).dropna().groupby(["set", "epsilon"])
+        means = ahead.mean().unstack()
+        errors = ahead.sem().unstack()
+        lines.append(row("set", "seeds", *(f"{epsilon:g}" for epsilon in means)))
+        lines.append("|---" * (2 + len(means.columns)) + "|")
+        for name in means.index:
+            pairs = zip(means.loc[name], errors.loc[name], strict=True)
+            lines.append(row(name, seeds[name], *(difference(*one) for one in pairs)))
+        over_sets = zip(means.mean(), means.sem(), strict=True)
+        lines.append(row("mean", "", *(difference(*one) for one in over_sets)))
+        lines.append(f"AUROC of softmax less that of {peer}, by epsilon")
+        lines.append("")
     return "\n".join(lines)
+
+
+def row(*cells):
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def difference(mean, error):
+    return f"{mean:+.3f} ± {error:.3f}".replace("-", "−")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ BUDGET = {
     "audit": 7250,
     "cli": 23850,
     "continual": 7000,
-    "encoders": 19550,
+    "encoders": 19700,
     "evaluation": 12150,
-    "export": 5050,
+    "export": 6750,
     "federation": 12950,
     "finetune": 18050,
     "io": 30800,
@@ -34,7 +34,7 @@ BUDGET = {
     "training": 9850,
 }
 # One statement a line, so that a reader need not take a line apart.
-TOKENS_A_LINE = 7.62
+TOKENS_A_LINE = 7.63
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -134,8 +134,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         if any(one["unknown"] for one in report.get("columns", {}).values()):
             yield (
                 "unknown",
-                "is what the schema does not foresee: a value that is not listed just so, or a number with a unit or a "
-                'decimal comma (decimal = ",")',
+                'is not as the schema says; a decimal comma needs decimal = ","',
             )
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]

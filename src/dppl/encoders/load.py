@@ -207,6 +207,10 @@ def parse(uri: str, schemes: Collection[str], forms: str, parameter: str) -> Enc
 
 def names_of_columns(uri: str) -> tuple[str, ...] | None:
     """Return the columns that the schema of an encoder names, and None for another encoder."""
+    if uri.endswith(".toml") and ":" not in uri:
+        raise ParameterError(
+            f"must be columns:{uri}, if that is a schema.", parameter="encoder"
+        )
     if not uri.startswith(columns.SCHEME):
         return None
     return tuple(one.name for one in schema_of(uri))

@@ -34,6 +34,7 @@ TYPES: dict[type, str] = {
 OUTPUTS = ("label", "scores", "probabilities")
 _FIRST_DAY = 719_162  # of 1970, counted from 1 January of the year 1, a Monday
 _LAST_DAY = date.max.toordinal() - 1
+_NO_DAY = int(np.iinfo(np.int64).min)  # as NumPy has it
 _DAYS = {400: 146_097, 100: 36_524, 4: 1_461, 1: 365}  # by years
 _LEAP_YEAR = date(2024, 1, 1)  # a Monday
 # What a cell is.
@@ -48,9 +49,9 @@ def rows(graph: Any, columns: Sequence[Column]) -> Any:
                 f"column {column.name!r} has the name of an output of the graph; call it otherwise in the schema and "
                 "in its tables."
             )
-    parts = [
-        _block(graph, one) * graph.number(norm) for one, _, norm in blocks(columns)
-    ]
+    parts = []
+    for column, _, norm in blocks(columns):
+        parts.append(_block(graph, column) * norm)
     joined = graph.node("Concat", *parts, axis=1)
     return graph.cast(graph.cast(joined, "FLOAT"), "DOUBLE")
 
@@ -76,20 +77,26 @@ def _number(graph: Any, column: NumberColumn) -> Any:
     missing = graph.node("IsNaN", cells)
     for text in column.missing:
         with suppress(ValueError):  # of a text that is no number
-            alike = graph.node("Equal", cells, graph.number(float(text)))
+            alike = graph.node("Equal", cells, float(text))
             missing = graph.node("Or", missing, alike)
-    low, high = (graph.number(float(one)) for one in (column.low, column.high))
+    low = float(column.low)
     value = graph.node("Where", missing, low, cells)
-    value = graph.node("Min", graph.maximum(value, low), high)
+    value = graph.node("Max", value, low)
+    value = graph.node("Min", value, float(column.high))
     if column.log:
-        scaled = value / graph.number(column.unit)
-        away = graph.node("Abs", scaled)
-        root = graph.node("Sqrt", scaled * scaled + graph.number(1.0))
-        value = graph.node("Sign", scaled) * graph.node("Log", away + root)
+        value = _asinh(graph, value / column.unit)
     start, end = column.ends
-    place = (value - graph.number(start)) / graph.number(end - start)
-    what = graph.cast(missing, "DOUBLE") * graph.number(_MISSING)
-    return _with_odd(graph, _curve(graph, place, column.values), what)
+    place = (value - start) / (end - start)
+    what = graph.cast(missing, "DOUBLE") * _MISSING
+    found = _curve(graph, place, column.values)
+    return _with_odd(graph, found, what)
+
+
+def _asinh(graph: Any, value: Any) -> Any:
+    """Return what runtimes have in single precision alone."""
+    root = graph.node("Sqrt", value * value + 1.0)
+    away = graph.node("Abs", value)
+    return graph.node("Sign", value) * graph.node("Log", away + root)
 
 
 def _category(graph: Any, column: Any, n: int) -> Any:
@@ -112,12 +119,13 @@ def _category(graph: Any, column: Any, n: int) -> Any:
     if not getattr(column, "ordered", False):
         # Runtimes have this operator in single precision, in which 0 and 1 are exact.
         on = graph.constant("off and on", np.array([0, 1], np.float32))
-        slots = graph.node("OneHot", place, graph.whole(n + 2), on, axis=1)
+        slots = graph.node("OneHot", place, n + 2, on, axis=1)
         return graph.cast(slots, "DOUBLE")
     rank = _upright(graph, graph.cast(place, "DOUBLE"))
-    last = graph.number(n - 1.0)
-    what = graph.maximum(rank - last, graph.number(_KNOWN))
-    found = _curve(graph, graph.node("Min", rank, last) / last, n)
+    last = n - 1.0
+    what = graph.node("Max", rank - last, _KNOWN)
+    within = graph.node("Min", rank, last)
+    found = _curve(graph, within / last, n)
     return _with_odd(graph, found, what)
 
 
@@ -133,65 +141,64 @@ def _texts(column: Any) -> Iterator[str]:
 
 def _date(graph: Any, column: DateColumn) -> Any:
     """Return trend, season and weekday of days since 1 January 1970, of which the least int64 is a missing one."""
-    zero = graph.whole(0)
-    last = graph.whole(_LAST_DAY)
-    missing = graph.node("Equal", column.name, graph.whole(np.iinfo(np.int64).min))
-    day = graph.whole(_FIRST_DAY) + graph.node("Where", missing, zero, column.name)
-    within = graph.node("Min", graph.maximum(day, zero), last)
-    unknown = graph.node("Not", graph.node("Equal", day, within))
-    what = graph.cast(unknown, "DOUBLE") * graph.number(_UNKNOWN) + graph.cast(
-        missing, "DOUBLE"
-    ) * graph.number(_MISSING)
+    missing = graph.node("Equal", column.name, _NO_DAY)
+    day = graph.node("Where", missing, 0, column.name) + _FIRST_DAY
+    within = _between(graph, day, 0, _LAST_DAY)
+    known = graph.node("Equal", day, within)
+    unknown = graph.node("Not", known)
+    what = graph.cast(unknown, "DOUBLE") * _UNKNOWN
+    what = what + graph.cast(missing, "DOUBLE") * _MISSING
     # The rules of leap years: an era, its century, four years, and the year in them.
-    left = graph.node("Mod", within, graph.whole(_DAYS[400]))
-    century = graph.node("Min", left / graph.whole(_DAYS[100]), graph.whole(3))
-    left = left - century * graph.whole(_DAYS[100])
-    left = graph.node("Mod", left, graph.whole(_DAYS[4]))
-    year = graph.node("Min", left / graph.whole(_DAYS[1]), graph.whole(3))
-    of_year = left - year * graph.whole(_DAYS[1])
-    low, high = (
-        date.fromisoformat(one).toordinal() - 1 for one in (column.low, column.high)
-    )
-    cut = graph.node("Min", graph.maximum(within, graph.whole(low)), graph.whole(high))
-    place = graph.cast(cut - graph.whole(low), "DOUBLE") / graph.number(
-        float(high - low)
-    )
+    left = graph.node("Mod", within, _DAYS[400])
+    century = graph.node("Min", left / _DAYS[100], 3)
+    left = left - century * _DAYS[100]
+    left = graph.node("Mod", left, _DAYS[4])
+    year = graph.node("Min", left / _DAYS[1], 3)
+    of_year = left - year * _DAYS[1]
+    low = date.fromisoformat(column.low).toordinal() - 1
+    high = date.fromisoformat(column.high).toordinal() - 1
+    cut = _between(graph, within, low, high)
+    place = graph.cast(cut - low, "DOUBLE") / float(high - low)
     trend = _curve(graph, _upright(graph, place), None)
     # All days of a year, as the column lays them out.
     days = column.lay_out([_LEAP_YEAR + timedelta(day) for day in range(366)])
     wide = column.labels.index("sin")
     week = column.labels.index("Mon")
-    season = graph.node("Gather", graph.constant("season", days[:, wide:week]), of_year)
-    weekday = graph.node(
-        "Gather",
-        graph.constant("week", days[:7, week:]),
-        graph.node("Mod", within, graph.whole(7)),
-    )
-    third = graph.number(float(np.sqrt(1 / 3)))
+    seasons = graph.constant("seasons", days[:, wide:week])
+    season = graph.node("Gather", seasons, of_year)
+    weekdays = graph.constant("weekdays", days[:7, week:])
+    weekday = graph.node("Mod", within, 7)
+    weekday = graph.node("Gather", weekdays, weekday)
+    third = float(np.sqrt(1 / 3))
     found = graph.node("Concat", trend * third, season, weekday, axis=1)
     return _with_odd(graph, found, _upright(graph, what))
 
 
+def _between(graph: Any, value: Any, low: int, high: int) -> Any:
+    return graph.node("Min", graph.node("Max", value, low), high)
+
+
 def _curve(graph: Any, place: Any, values: int | None) -> Any:
     scales = resolutions(values)
+    root = float(np.sqrt(len(scales)))
     parts = []
     for knots in scales:
-        at = place * graph.number(knots - 1.0)
         tops = graph.constant(f"knots{knots}", np.arange(float(knots)))
-        away = graph.node("Abs", at - tops)
-        hats = graph.maximum(graph.number(1.0) - away, graph.number(0.0))
-        norm = graph.length(hats) * graph.number(float(np.sqrt(len(scales))))
-        parts.append(hats / norm)
+        away = graph.node("Abs", place * (knots - 1.0) - tops)
+        hats = graph.node("Sub", 1.0, away)
+        hats = graph.node("Max", hats, 0.0)
+        parts.append(hats / (graph.length(hats) * root))
     return graph.node("Concat", *parts, axis=1)
 
 
 def _with_odd(graph: Any, found: Any, what: Any) -> Any:
     """Return a block: what is found of a known cell, or one of the last two coordinates."""
-    known, unknown, missing = (
-        graph.cast(graph.node("Equal", what, graph.number(one)), "DOUBLE")
-        for one in (_KNOWN, _UNKNOWN, _MISSING)
-    )
-    return graph.node("Concat", found * known, unknown, missing, axis=1)
+    flags = []
+    for one in (_KNOWN, _UNKNOWN, _MISSING):
+        flag = graph.node("Equal", what, one)
+        flags.append(graph.cast(flag, "DOUBLE"))
+    known, *odd = flags
+    return graph.node("Concat", found * known, *odd, axis=1)
 
 
 def _upright(graph: Any, cells: Any) -> Any:

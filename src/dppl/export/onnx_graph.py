@@ -205,16 +205,16 @@ class _Value:
     graph: _Graph
     name: str
 
-    def __add__(self, other: _Value) -> _Value:
+    def __add__(self, other: _Value | float) -> _Value:
         return self.graph.node("Add", self, other)
 
-    def __sub__(self, other: _Value) -> _Value:
+    def __sub__(self, other: _Value | float) -> _Value:
         return self.graph.node("Sub", self, other)
 
-    def __mul__(self, other: _Value) -> _Value:
+    def __mul__(self, other: _Value | float) -> _Value:
         return self.graph.node("Mul", self, other)
 
-    def __truediv__(self, other: _Value) -> _Value:
+    def __truediv__(self, other: _Value | float) -> _Value:
         return self.graph.node("Div", self, other)
 
     def __matmul__(self, other: _Value) -> _Value:
@@ -230,10 +230,16 @@ class _Graph:
         self.constants: list[Any] = []
         self.outputs: list[Any] = []
 
-    def node(self, kind: str, *inputs: _Value | str, **attributes: Any) -> _Value:
-        """Append a node."""
+    def node(
+        self, kind: str, *inputs: _Value | str | float, **attributes: Any
+    ) -> _Value:
+        """Append a node; a number is a tensor of int64 or float64."""
         output = f"{_PREFIX}{len(self.nodes)}"
-        names = [one if isinstance(one, str) else one.name for one in inputs]
+        names = []
+        for one in inputs:
+            if isinstance(one, int | float):
+                one = self.constant(f"number {one!r}", one)
+            names.append(one if isinstance(one, str) else one.name)
         self.nodes.append(
             self._onnx.helper.make_node(
                 kind, names, [output], name=output, **attributes
@@ -262,12 +268,6 @@ class _Graph:
         return [
             make(name, getattr(types, kind), shape) for name, kind, shape in described
         ]
-
-    def number(self, value: float) -> _Value:
-        return self.constant(f"number {value!r}", np.float64(value))
-
-    def whole(self, value: int) -> _Value:
-        return self.constant(f"whole {value}", np.int64(value))
 
     def constant(self, name: str, value: Any) -> _Value:
         """Append a tensor, of which a graph has one by each name."""

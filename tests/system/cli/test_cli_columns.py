@@ -84,7 +84,7 @@ def test_fewer_columns_are_refused(trained, work, cli):
     (work / "few.csv").write_text("age,ward\n30,north\n")
     done = cli("predict", "m.safetensors", "few.csv")
     assert done.exit_code == 4
-    assert "'smoker'" in done.stderr
+    assert "few.csv must have one column 'smoker', as the schema says" in done.stderr
 
 
 def test_a_check_counts_what_is_odd_for_the_owner_and_a_run_says_nothing(work, cli):
@@ -101,6 +101,7 @@ def test_a_check_counts_what_is_odd_for_the_owner_and_a_run_says_nothing(work, c
     assert counts["age"] == "1 missing, 1 beyond the bounds"
     assert counts["ward"] == counts["smoker"] == "1 unknown"
     assert counts["unusable"] == "0 (a fit skips them)"
+    assert 'decimal = ","' in said
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,7 @@ def test_a_check_counts_what_is_odd_for_the_owner_and_a_run_says_nothing(work, c
         (("--y", "outcome", "--x", "age"), "the schema names the columns"),
         (("--y", "outcome", "--encoder", "columns:none.toml"), "no schema none.toml"),
         (("--y", "outcome", "--encoder", "columns:"), "columns:SCHEMA"),
+        (("--y", "outcome", "--encoder", "schema.toml"), "columns:schema.toml"),
     ],
 )
 def test_a_slip_is_refused_before_the_charge(work, cli, options, message):
@@ -129,8 +131,11 @@ def test_a_slip_is_refused_before_the_charge(work, cli, options, message):
 
 
 def test_a_proposal_says_what_to_fill_in_and_a_run_stops_until_it_is(work, cli):
+    done = cli("columns", "train.csv", "--out", "whole.toml")
+    assert "Remove the column of the labels" in done.stdout
     done = cli("columns", "train.csv", "--y", "outcome", "--out", "first.toml")
     assert done.exit_code == 0
+    assert "DATA --y outcome --encoder columns:first.toml" in done.stdout
     lines = (work / "first.toml").read_text().splitlines()
     assert lines[-3:] == ["age = [0, 120]", 'ward = "?"', 'smoker = "yes/no"']
     refused = cli(

@@ -267,11 +267,15 @@ def resolve_columns(
             parameter="y",
         )
     for parameter, name in resolved.roles():
-        if names.count(name) != 1:
+        if names.count(name) == 1:
+            continue
+        if parameter == "x" and isinstance(x, tuple):
             raise InputError(
-                f"must be one column of {where}; got {name!r}; {has}.",
-                parameter=parameter,
+                f"{where} must have one column {name!r}, as the schema says; {has}."
             )
+        raise InputError(
+            f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter
+        )
     return resolved
 
 
