@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
     ".": 4850,
-    "_utils": 4650,
+    "_utils": 4700,
     "audit": 7250,
     "cli": 23850,
     "continual": 7000,
