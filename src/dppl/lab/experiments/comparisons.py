@@ -5,10 +5,12 @@ References
 DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
+from dppl.lab.experiments.compared_methods import label
 from dppl.lab.experiments.figures import (
     BALANCED_LABEL,
     BAND_NOTE,
@@ -45,6 +47,9 @@ def comparisons(rows: DataFrame) -> Iterator[MarkdownPart]:
         _sweeps,
         _in_plane,
         _coinpress,
+        _noise_of_layers,
+        _noise_by_share,
+        _trained_of_layers,
     ):
         pictures += [
             picture
@@ -185,8 +190,8 @@ def _top_k(task: Any, rows: DataFrame) -> Iterator[Picture]:
         return
     # One prototype a class is the method `public`; it is compared where all else is the
     # same.
-    settings = [_all_but_k(cell) for cell in chosen["cell"]]
-    same = rows["cell"].map(lambda cell: _all_but_k(cell) in settings)
+    settings = [_all_but(cell, "n_prototypes") for cell in chosen["cell"]]
+    same = rows["cell"].map(lambda cell: _all_but(cell, "n_prototypes") in settings)
     compared = rows[
         (rows["method"] == "public-topk") | ((rows["method"] == "public") & same)
     ]
@@ -288,6 +293,105 @@ def _in_plane(task: Any, rows: DataFrame) -> Iterator[Picture]:
         )
 
 
+def _with_layers(rows: DataFrame) -> DataFrame:
+    """Return the rows that say what is trained of each layer, one for each method and budget."""
+    rows = rows[rows["result"].map(lambda result: "layers" in result)]
+    return rows.drop_duplicates(["label", "mu"])
+
+
+def _noisy(rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+    """Group the private ones by budget."""
+    rows = _with_layers(rows)
+    rows = rows[rows["notion"] != "none"]
+    yield from by(rows.sort_values("mu", kind="stable"), "budget")
+
+
+def _noise_of_layers(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Luo et al. (2021) figure 3: the length of the noise over that of the gradient in each layer."""
+    several = [
+        (
+            budget,
+            [
+                Line(name, {place: [_ratio([one])] for place, one in trained})
+                for name, result in zip(group["label"], group["result"], strict=True)
+                for trained in [_trained(result)]
+            ],
+        )
+        for budget, group in _noisy(rows)
+    ]
+    if several:
+        yield Picture(
+            f"noise-layers-{slug(*task)}",
+            f"Noise over gradient in each layer: {', '.join(task)}.",
+            "Of the sum that a step expects, at the trained weights of the first seed. Layers are counted from the input; "
+            "the last is the head. **Gradients are not private**; they are shown because these data are public.",
+            draw(several, "noise over gradient", "layer", log_y=True),
+        )
+
+
+def _noise_by_share(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Draw the same ratio over all trained weights, by their share and mask."""
+    several = []
+    for budget, group in _noisy(rows):
+        found = dict[str, dict[float, list[float]]]()
+        for cell, result in zip(group["cell"], group["result"], strict=True):
+            layers = [one for _, one in _trained(result)]
+            share = sum(one["trained"] for one in layers) / sum(
+                one["weights"] for one in result["layers"]
+            )
+            name = label(cell["method"], _all_but(cell, "sparsity"))
+            found.setdefault(name, {})[100 * share] = [_ratio(layers)]
+        several.append((budget, [Line(name, one) for name, one in found.items()]))
+    if several:
+        yield Picture(
+            f"noise-share-{slug(*task)}",
+            f"Noise over gradient by the share of weights: {', '.join(task)}.",
+            "Over all trained weights together, as in the figure of layers.",
+            draw(
+                several,
+                "noise over gradient",
+                "% of weights that are trained",
+                log_x=True,
+                log_y=True,
+            ),
+        )
+
+
+def _trained_of_layers(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Luo et al. (2021) figure 4: the share of each layer that is trained."""
+    drawn = [
+        Line(
+            name,
+            {
+                place: [100 * one["trained"] / one["weights"]]
+                for place, one in enumerate(group["result"].iloc[0]["layers"], 1)
+                if one["kind"] == "conv"
+            },
+        )
+        for name, group in by(_with_layers(rows), "name")
+    ]
+    if drawn:
+        yield Picture(
+            f"trained-layers-{slug(*task)}",
+            f"Share of each convolution that is trained: {', '.join(task)}.",
+            "Layers are counted from the input, with normalisation layers and the head.",
+            draw([("", drawn)], "% of a layer's weights", "layer"),
+        )
+
+
+def _trained(result: Any) -> list[tuple[int, Any]]:
+    """Return the trained layers with their numbers; those that no gradient reaches have no ratio."""
+    numbered = enumerate(result["layers"], 1)
+    return [(place, one) for place, one in numbered if one["gradient"]]
+
+
+def _ratio(layers: Sequence[Any]) -> float:
+    noise, gradient = (
+        math.hypot(*(one[kind] for one in layers)) for kind in ("noise", "gradient")
+    )
+    return noise / gradient
+
+
 def _coinpress(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 13: radius of the ball and norm of the estimate over the steps, where results have them."""
     rows = rows[rows["result"].map(lambda result: "coinpress" in result)]
@@ -325,9 +429,7 @@ def _numbered(label: str, values: Sequence[float], first: int) -> Line:
     return Line(label, {place: [value] for place, value in enumerate(values, first)})
 
 
-def _all_but_k(cell: Any) -> dict[str, Any]:
+def _all_but(cell: Any, left_out: str) -> dict[str, Any]:
     return {
-        name: value
-        for name, value in cell["parameters"].items()
-        if name != "n_prototypes"
+        name: value for name, value in cell["parameters"].items() if name != left_out
     }

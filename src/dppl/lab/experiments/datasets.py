@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,8 @@ NAMES = "names"
 # of the embeddings; and that of a data set in one piece.
 IMAGES = ("train_images", "test_images")
 WHOLE_IMAGES = "images"
+# Of scikit-learn, as images.
+DIGITS = "digits"
 # The file of the ids of persons, of the training rows.
 GROUPS = "groups"
 SAMPLE = "sample"
@@ -35,6 +37,12 @@ def random_rows(n: int, size: int, seed: int) -> NDArray[np.int64]:
     return np.sort(
         np.random.default_rng(seed).choice(n, size=size, replace=False)
     ).astype(np.int64)
+
+
+def held_out(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a random fifth of n places, always the same, and the others."""
+    chosen = random_rows(n, int(_TEST_SHARE * n), seed=0)
+    return chosen, np.setdiff1d(np.arange(n), chosen)
 
 
 def rows_of_classes(
@@ -159,6 +167,10 @@ class DatasetSpec:
     )  # files of public rows by the name of their pool
     # text files with a line for each row of a pool, where one is named
     lines: dict[str, Path] = field(default_factory=dict)
+    # a folder of images, or `DIGITS`, and the network that embeds them; it has no files
+    # then, and its pools are folders
+    images: Path | None = None
+    network: str = ""
     source: str = ""  # what to tell someone who does not have the files
     # data sets that this one joins, each with separate classes; it has no files then
     parts: tuple[DatasetSpec, ...] = ()
@@ -168,16 +180,19 @@ class DatasetSpec:
         """Whether methods that train a network can be compared on it."""
         if self.parts:
             return all(part.has_images for part in self.parts)
-        return not self.files.keys().isdisjoint((*IMAGES, WHOLE_IMAGES))
+        named = (*IMAGES, WHOLE_IMAGES)
+        return self.images is not None or not self.files.keys().isdisjoint(named)
 
     def check(self) -> None:
         """Look whether the files are there, and text files have a line for each row."""
         for part in self.parts:
             part.check()
-        files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        files = [*self.files.values(), *self.pools.values(), *self.lines.values()]
+        if self.images is not None and self.images != Path(DIGITS):
+            files.append(self.images)
         # Files are looked for before anything is computed; the first that is missing is
         # named.
-        missing = [path for path in files if not path.is_file()]
+        missing = [path for path in files if not path.exists()]
         if missing:
             more = ""
             if len(missing) > 1:
@@ -218,11 +233,42 @@ class Dataset:
         None  # shape (n,); the ids of persons of the rows of X, where a file holds them
     )
     images: tuple[Array, ...] = ()  # what X and X_test are embeddings of
+    network: str = ""  # the one that they are by, where images name one
+    given: dict[str, Any] = field(default_factory=dict)  # parameters of its methods
 
     def of_images(self) -> Dataset:
-        """Return the data set with images in the place of embeddings."""
+        """Return the data set with images in the place of embeddings, for methods that train its network."""
         X, X_test = self.images
-        return replace(self, X=X, X_test=X_test)
+        given = {"network": self.network} if self.network else {}
+        return replace(self, X=X, X_test=X_test, given=given)
+
+    def few(self, ways: int | None, shots: int | None, seed: int) -> Dataset:
+        """Return the data set with so many classes, drawn with the seed of the run, each of enough records."""
+        present, sizes = np.unique(self.y, return_counts=True)
+        if shots is not None and sizes.min() < shots:
+            raise InputError(
+                f"shots: {shots} records of each class are more than class {present[sizes.argmin()]} has."
+            )
+        if ways is None:
+            return self
+        if ways > len(present):
+            raise InputError(
+                f"ways: {ways} classes are more than the data set has, {len(present)}."
+            )
+        drawn = np.random.default_rng((seed, 6)).choice(present, ways, replace=False)
+        kept = [np.isin(labels, drawn) for labels in (self.y, self.y_test)]
+        return replace(
+            self,
+            X=self.X[kept[0]],
+            y=self.y[kept[0]],
+            X_test=self.X_test[kept[1]],
+            y_test=self.y_test[kept[1]],
+            classes=np.sort(drawn),
+            names=None,
+            images=tuple(
+                one[rows] for one, rows in zip(self.images, kept, strict=False)
+            ),
+        )
 
     def split(
         self, examples: ExampleSpec | None, seed: int
@@ -309,6 +355,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     """Load a data set; rows stay on disk until they are used."""
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
+    if spec.images is not None:
+        return _of_images(spec, spec.images)
     if not spec.files:
         sample = load_sample()
         pools = {"digits": np.asarray(sample.X_public)}
@@ -384,6 +432,28 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         names,
         groups=groups,
         images=images,
+    )
+
+
+def _of_images(spec: DatasetSpec, place: Path) -> Dataset:
+    """Load images, and embed them by the data set's network."""
+    from dppl.lab.experiments import images  # here, because it imports this module
+
+    size = images.on_pixels(spec.network)[0].size
+    parts, pools = images.read_parts(place, size)
+    pools |= {
+        name: images.read_folder(path, size)[0] for name, path in spec.pools.items()
+    }
+    shown = parts["X"], parts["X_test"]
+    parts |= {
+        name: images.features(spec.network, parts[name]) for name in ("X", "X_test")
+    }
+    embedded = {
+        name: images.features(spec.network, rows) for name, rows in pools.items()
+    }
+    classes = np.unique(np.concatenate([parts["y"], parts["y_test"]]))
+    return Dataset(
+        **parts, classes=classes, pools=embedded, images=shown, network=spec.network
     )
 
 

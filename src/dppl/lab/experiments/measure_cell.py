@@ -33,6 +33,7 @@ from dppl.lab.experiments.datasets import (
     load_dataset,
     rows_of_classes,
 )
+from dppl.lab.experiments.layers import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import search_privately, tune
@@ -125,6 +126,7 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
 
 def _given_to(cell: Cell, dataset: Dataset) -> Dataset:
     """Return the data set as the cell has it: with its classes, and what its method is given."""
+    dataset = dataset.few(cell.ways, cell.shots, cell.seed)
     dataset = dataset.merged(cell.classes, cell.seed)
     if ALL_METHODS[cell.method].of_images:
         return dataset.of_images()
@@ -156,7 +158,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         persons = {}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
-    parameters = dict(cell.parameters)
+    parameters = dataset.given | cell.parameters
     searched = None
     seconds = dict[str, float]()
 
@@ -198,6 +200,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         )
     if cell.scatter:
         measured["scatter"] = _in_plane(model, X, y, dataset, predicted)
+    if cell.layers:
+        measured["layers"] = layers_of(model, X, y)
     return {**measured, "parameters": parameters, "search": searched}
 
 
@@ -329,7 +333,7 @@ def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) 
     budget = cell.make_budget()
     public = PublicData(dataset.public(cell.pool, cell.seed))
     model = ALL_METHODS[cell.method].build(
-        budget, dataset.classes, seed, cell.parameters, public
+        budget, dataset.classes, seed, dataset.given | cell.parameters, public
     )
     if cell.stream is None:
         return model
