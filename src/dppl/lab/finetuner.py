@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -62,13 +63,14 @@ class ControlFinetuner(SparseFinetuner):
                 for name, layer in module.named_modules():
                     if name != head and hasattr(layer, "reset_parameters"):
                         layer.reset_parameters()
-            if self.mask == "random" and "conv" in self.train:
+            parts = self.train
+            if self.mask == "random" and not isinstance(parts, Mapping):
                 # The largest of equally distributed numbers are anywhere.
                 drawn = deepcopy(module)
                 for layer in filter(is_convolution, drawn.modules()):
                     layer.weight.data.normal_()
                 selection = select_weights(
-                    drawn, self.train, sparsity=self.sparsity, head=self.head
+                    drawn, parts, sparsity=self.sparsity, head=self.head
                 )
         return module, selection
 

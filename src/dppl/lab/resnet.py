@@ -21,7 +21,7 @@ def for_photos() -> Any:
 
 
 def _resnet18(nn: Any, first: Any, pool: Any) -> Any:
-    class Residual(nn.Module):  # type: ignore[misc,name-defined]
+    class Residual(nn.Module):  # type: ignore[misc]
         def __init__(self, inputs: int, outputs: int) -> None:
             super().__init__()
             stride = outputs // inputs

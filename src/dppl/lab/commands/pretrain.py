@@ -47,7 +47,7 @@ class Pretrain:
         """Read the images, and train."""
         import numpy as np
 
-        from dppl.lab.experiments.images import read_all
+        from dppl.lab.experiments.images import read_folder
         from dppl.lab.pretraining import PublicRecipe, pretrain
 
         if self.out.exists() and not self.overwrite:
@@ -61,7 +61,7 @@ class Pretrain:
             augment=self.augment,
             seed=self.seed,
         )
-        images, labels = read_all(self.images, self.network)
+        images, labels = read_folder(self.images, self.network)
         classes, codes = np.unique(labels, return_inverse=True)
         with progress("training", self.epochs) as advance:
             pretrain(self.network, images, codes, recipe, self.out, lambda _: advance())

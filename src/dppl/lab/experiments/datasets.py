@@ -167,13 +167,13 @@ class DatasetSpec:
     )  # files of public rows by the name of their pool
     # text files with a line for each row of a pool, where one is named
     lines: dict[str, Path] = field(default_factory=dict)
+    source: str = ""  # what to tell someone who does not have the files
+    # data sets that this one joins, each with separate classes; it has no files then
+    parts: tuple[DatasetSpec, ...] = ()
     # a folder of images, or `DIGITS`, and the network that embeds them; it has no files
     # then, and its pools are folders
     images: Path | None = None
     network: str = ""
-    source: str = ""  # what to tell someone who does not have the files
-    # data sets that this one joins, each with separate classes; it has no files then
-    parts: tuple[DatasetSpec, ...] = ()
 
     @property
     def has_images(self) -> bool:
@@ -439,21 +439,18 @@ def _of_images(spec: DatasetSpec, place: Path) -> Dataset:
     """Load images, and embed them by the data set's network."""
     from dppl.lab.experiments import images  # here, because it imports this module
 
-    size = images.on_pixels(spec.network)[0].size
-    parts, pools = images.read_parts(place, size)
-    pools |= {
-        name: images.read_folder(path, size)[0] for name, path in spec.pools.items()
-    }
-    shown = parts["X"], parts["X_test"]
-    parts |= {
-        name: images.features(spec.network, parts[name]) for name in ("X", "X_test")
-    }
+    parts, pools = images.read_parts(place, spec.network)
+    for name, path in spec.pools.items():
+        pools[name], _ = images.read_folder(path, spec.network)
     embedded = {
         name: images.features(spec.network, rows) for name, rows in pools.items()
     }
-    classes = np.unique(np.concatenate([parts["y"], parts["y_test"]]))
+    shown = parts["X"], parts["X_test"]
+    X, X_test = (images.features(spec.network, one) for one in shown)
+    y, y_test = parts["y"], parts["y_test"]
+    classes = np.unique(np.concatenate([y, y_test]))
     return Dataset(
-        **parts, classes=classes, pools=embedded, images=shown, network=spec.network
+        X, y, X_test, y_test, classes, embedded, images=shown, network=spec.network
     )
 
 

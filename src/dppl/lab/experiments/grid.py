@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -200,15 +201,8 @@ class _Dataset(_Strict):
             if self.images == DIGITS:
                 place = Path(DIGITS)
                 pools.append(Pool(DIGITS))
-            spec = DatasetSpec(
-                self.name,
-                self.encoder,
-                pools=paths,
-                source=source,
-                images=place,
-                network=str(self.network),
-            )
-            return spec, pools
+            spec = DatasetSpec(self.name, self.encoder, {}, paths, {}, source)
+            return replace(spec, images=place, network=str(self.network)), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files
