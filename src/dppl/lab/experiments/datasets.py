@@ -352,11 +352,9 @@ class Dataset:
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
-    """Load a data set; rows stay on disk until they are used."""
+    """Load a data set of embeddings; rows stay on disk until they are used."""
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
-    if spec.images is not None:
-        return _of_images(spec, spec.images)
     if not spec.files:
         sample = load_sample()
         pools = {"digits": np.asarray(sample.X_public)}
@@ -432,25 +430,6 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         names,
         groups=groups,
         images=images,
-    )
-
-
-def _of_images(spec: DatasetSpec, place: Path) -> Dataset:
-    """Load images, and embed them by the data set's network."""
-    from dppl.lab.experiments import images  # here, because it imports this module
-
-    parts, pools = images.read_parts(place, spec.network)
-    for name, path in spec.pools.items():
-        pools[name], _ = images.read_folder(path, spec.network)
-    embedded = {
-        name: images.features(spec.network, rows) for name, rows in pools.items()
-    }
-    shown = parts["X"], parts["X_test"]
-    X, X_test = (images.features(spec.network, one) for one in shown)
-    y, y_test = parts["y"], parts["y_test"]
-    classes = np.unique(np.concatenate([y, y_test]))
-    return Dataset(
-        X, y, X_test, y_test, classes, embedded, images=shown, network=spec.network
     )
 
 

@@ -16,10 +16,35 @@ from dppl.errors import InputError
 from dppl.io.records.decoding import decode
 from dppl.io.records.images import ImageFolder
 from dppl.io.records.record import BadRecord
-from dppl.lab.experiments.datasets import DIGITS, held_out
+from dppl.lab.experiments.datasets import (
+    DIGITS,
+    Dataset,
+    DatasetSpec,
+    held_out,
+    load_dataset,
+)
 from dppl.lab.experiments.network_methods import FORMS, on_pixels
 
 _BATCH = 64
+
+
+def load(spec: DatasetSpec) -> Dataset:
+    """Load a data set of embeddings, or of images, which its network embeds."""
+    if spec.images is None:
+        return load_dataset(spec)
+    spec.check()
+    parts, pools = read_parts(spec.images, spec.network)
+    for name, path in spec.pools.items():
+        pools[name], _ = read_folder(path, spec.network)
+    embedded = {name: features(spec.network, rows) for name, rows in pools.items()}
+    images = parts["X"], parts["X_test"]
+    X, X_test = (features(spec.network, one) for one in images)
+    y, y_test = parts["y"], parts["y_test"]
+    classes = np.unique(np.concatenate([y, y_test]))
+    network = spec.network
+    return Dataset(
+        X, y, X_test, y_test, classes, embedded, images=images, network=network
+    )
 
 
 def read_folder(place: Path, network: str) -> tuple[NDArray[np.uint8], Array]:

@@ -30,9 +30,9 @@ from dppl.lab.experiments.compared_methods import ALL_METHODS, searched_method
 from dppl.lab.experiments.datasets import (
     Dataset,
     DatasetSpec,
-    load_dataset,
     rows_of_classes,
 )
+from dppl.lab.experiments.images import load
 from dppl.lab.experiments.layers import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
@@ -48,7 +48,7 @@ _LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
 def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
     """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
     cells = list(cells)
-    loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
+    loaded = {key: load(spec) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
@@ -110,7 +110,7 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
             warnings.simplefilter("always")
             key = cell.dataset, cell.encoder
             if key not in _LOADED:
-                _LOADED[key] = load_dataset(datasets[key])
+                _LOADED[key] = load(datasets[key])
             dataset = _given_to(cell, _LOADED[key])
             if cell.stream is None:
                 content = _measure(cell, dataset)

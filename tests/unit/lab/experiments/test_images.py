@@ -14,9 +14,10 @@ from dppl import ApproxDP
 from dppl.errors import InputError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.networks import load_network
+from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
 from dppl.lab.commands.pretrain import Pretrain
-from dppl.lab.experiments.images import read_parts
+from dppl.lab.experiments.images import load, read_parts
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
@@ -84,7 +85,7 @@ def numbers(images):
 def results(experiment):
     check_cells(experiment.cells, experiment.datasets)
     found = [run_cell(cell, experiment.datasets) for cell in experiment.cells]
-    assert all(one["status"] == "done" for one in found), found
+    assert [one.get("message") for one in found] == [None] * len(found)
     return found
 
 
@@ -152,17 +153,10 @@ def test_a_trial_draws_its_classes_and_as_many_records_of_each(place, experiment
         drawn.add((one["cell"]["seed"], one["data"]["n_test"]))
     # A seed is one trial for all methods.
     assert len({seed for seed, _ in drawn}) == len(drawn) == 4
-    tasks = {tuple(loaded_classes(loaded, seed)) for seed in range(20)}
-    assert len(tasks) > 5
-
-
-def loaded_classes(loaded, seed):
-    from dppl.lab.experiments.datasets import load_dataset
-
     (spec,) = loaded.datasets.values()
-    if not hasattr(loaded_classes, "data"):
-        loaded_classes.data = load_dataset(spec)
-    return loaded_classes.data.few(2, 3, seed).classes.tolist()
+    whole = load(spec)
+    tasks = {tuple(whole.few(2, 3, seed).classes) for seed in range(20)}
+    assert len(tasks) > 5
 
 
 @pytest.mark.parametrize(
@@ -176,11 +170,14 @@ def loaded_classes(loaded, seed):
     ],
 )
 def test_what_a_folder_lacks_is_said(place, experiment, changes, words):
-    with pytest.raises((InputError, ParameterError), match=words):
+    def check():
         loaded = experiment(
             datasets=[photos(place, **changes)], methods=["ncm"], budgets=None, ir=None
         )
         check_cells(loaded.cells, loaded.datasets)
+
+    with pytest.raises((InputError, ParameterError), match=words):
+        check()
 
 
 def test_votes_and_trained_weights_are_compared_and_drawn(place, experiment, drawn):
@@ -208,9 +205,7 @@ def test_votes_and_trained_weights_are_compared_and_drawn(place, experiment, dra
     )
     found = results(loaded)
     # Every method has its bound, which promises nothing.
-    assert [one["notion"] for one in found] == ["(epsilon, delta)-DP", "none"] * 5 or [
-        one["notion"] == "none" for one in found
-    ] == [False, True] * 5
+    assert [one["notion"] == "none" for one in found] == [False, True] * 5
     layers = [one["layers"] for one in found if "layers" in one]
     convolutions = [
         sum(layer["trained"] for layer in several if layer["kind"] == "conv")
@@ -220,7 +215,8 @@ def test_votes_and_trained_weights_are_compared_and_drawn(place, experiment, dra
     assert convolutions == [round(0.1 * whole)] * 4 + [whole] * 2
     names = ("noise-layers", "noise-share", "trained-layers")
     drawn |= {f"{name}-photos-tiny" for name in names}
-    write_results(found, place / "found.jsonl")
+    made = {"config": loaded.config, "data_folder": None}
+    write_results([one | made for one in found], place / "found.jsonl")
     files = write_report(place / "found.jsonl", place / "report")
     for name in drawn:
         assert (place / "report" / f"{name}.png").stat().st_size > 5000
@@ -246,8 +242,6 @@ def test_noise_and_gradient_of_a_layer_are_those_of_a_step(torch, place, experim
     head = one["layers"][-1]
     assert head["kind"] == "head"
     assert head["trained"] == head["weights"] == 8 * 6 + 6
-    from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
-
     multiplier = sampled_gaussian_multiplier(
         8, 1e-5, sampling_rate=0.25, steps=4, mu=0.0
     )
@@ -284,8 +278,9 @@ def test_a_random_mask_has_as_many_weights_elsewhere(place):
         finetuner(mask=mask, seed=seed).fit(X, y).selection_
         for mask, seed in (("largest", 0), ("largest", 1), ("random", 0), ("random", 1))
     ]
+    convolutions = ("0.weight", "3.weight")
     flat = [
-        {(name, place) for name in ("0.weight", "3.weight") for place in mask[name]}
+        {(name, place) for name in convolutions for place in mask.get(name, ())}
         for mask in masks
     ]
     assert flat[0] == flat[1]
@@ -302,7 +297,7 @@ def test_a_start_at_random_forgets_the_public_network(torch, place):
     X, y = records()
     public = load_network(URI).module.state_dict()
     for start, same in (("public", True), ("random", False)):
-        model = finetuner(start=start, train=("head",)).fit(X, y)
+        model = finetuner(start=start, train=("head",), seed=5).fit(X, y)
         assert (
             torch.equal(model.module_.state_dict()["0.weight"], public["0.weight"])
             == same
@@ -321,7 +316,7 @@ def test_the_bound_is_what_ever_less_noise_leads_to(place):
             finetuner(budget=budget).fit(X, y).decision_function(X)
             - bound.decision_function(X)
         ).mean()
-        for budget in (60, 1)
+        for budget in (20, 1)
     )
     assert near < far / 3
 
@@ -365,17 +360,13 @@ def test_a_public_training_goes_on_where_it_was_killed(place):
     assert (
         Path("cut.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
     )
-    left = {path.name for path in place.iterdir()}
+    left = {path.name for path in place.iterdir() if path.suffix or path.is_file()}
     assert left == {
         "net.py",
         "net.safetensors",
-        "photos",
         "cut.safetensors",
         "whole.safetensors",
     }
-    network = load_network(URI.replace("net.safe", "cut.safe"))
-    X, y = read_parts(place / "photos", URI)[0].values().__iter__().__next__(), None
-    assert network.module is not None
     with pytest.raises(FileExistsError):
         Pretrain(**request).run()
 
