@@ -18,7 +18,8 @@ from dppl.encoders.frozen import device_of
 from dppl.encoders.load import without_folders
 from dppl.errors import ParameterError
 from dppl.finetune.checkpoint import Checkpoint, State
-from dppl.finetune.weights import module_digest, set_weights, sizes_of, weights_of
+from dppl.finetune.layers import refuse
+from dppl.finetune.weights import module_digest, set_weights, weights_of
 from dppl.lab.experiments.network_methods import new_on_pixels
 
 
@@ -31,7 +32,7 @@ class PublicRecipe:
     learning_rate: float = 0.1  # falls as a cosine over all epochs
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    augment: bool = False  # crops after padding by an eighth, and flips
+    augment: bool = False  # flips, and moves by up to an eighth of the side
     seed: int = 0
 
 
@@ -50,11 +51,15 @@ def pretrain(
     torch = optional("torch", "torch", "torch")
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
-        module = new_on_pixels(network)
+        module = new_on_pixels(network).train()
+        kept = dict.fromkeys(dict(module.named_parameters()))
+        # Batch normalisation has no place in what it is trained for.
+        refuse(module, kept)
+        n_classes = codes.max() + 1
         n_outputs = module(torch.from_numpy(images[:1])).shape[1]
-        if n_outputs <= codes.max():
+        if n_outputs < n_classes:
             raise ParameterError(
-                f"must have an output for each of {codes.max() + 1} classes; it has {n_outputs}.",
+                f"must have an output for each of {n_classes} classes; it has {n_outputs}.",
                 parameter="network",
             )
         identity = {
@@ -63,12 +68,7 @@ def pretrain(
             "images": sha256(images.tobytes() + codes.tobytes()).hexdigest(),
             "recipe": asdict(recipe),
         }
-        module.to(device_of(torch, "auto")).train()
-        trained = dict(module.named_parameters())
-        kept = dict.fromkeys(
-            name for name, one in module.state_dict().items() if one.is_floating_point()
-        )
-        velocity = {name: torch.zeros_like(one) for name, one in trained.items()}
+        module.to(device_of(torch, "auto"))
         work = out.with_name(f"{out.name}.work")
         file = Checkpoint(work, identity)
         with file.held():
@@ -77,19 +77,11 @@ def pretrain(
             if state is None:
                 state = State(0, values, np.zeros_like(values))
             set_weights(module, kept, state.values)
-            parts = np.split(state.velocity, np.cumsum(sizes_of(module, kept))[:-1])
-            for name, part in zip(kept, parts, strict=True):
-                if name in velocity:
-                    velocity[name].view(-1).copy_(torch.from_numpy(part))
             for epoch in range(state.begun, recipe.epochs):
-                _descend(torch, module, velocity, images, codes, recipe, epoch)
-                moving = [
-                    velocity.get(name, torch.zeros(size)).cpu().numpy().reshape(-1)
-                    for name, size in zip(kept, sizes_of(module, kept), strict=True)
-                ]
-                state = State(
-                    epoch + 1, weights_of(module, kept), np.concatenate(moving)
+                state.velocity = _descend(
+                    torch, module, state.velocity, images, codes, recipe, epoch
                 )
+                state.values = weights_of(module, kept)
                 file.write(state, epoch + 1)
                 progress(epoch + 1)
     weights = {
@@ -105,41 +97,43 @@ def pretrain(
 def _descend(
     torch: Any,
     module: Any,
-    velocity: dict[str, Any],
+    momentum: NDArray[np.float32],
     images: NDArray[np.uint8],
     codes: NDArray[np.intp],
     recipe: PublicRecipe,
     epoch: int,
-) -> None:
-    """Take the steps of an epoch, whose draws follow from the seed and its number alone."""
+) -> NDArray[np.float32]:
+    """Take the steps of an epoch, whose draws follow from the seed and its number alone; return the velocity."""
     torch.manual_seed(recipe.seed + 7919 * (epoch + 1))
     rate = recipe.learning_rate * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
-    device = next(module.parameters()).device
+    weights = list(module.parameters())
+    velocity = torch.from_numpy(momentum).to(weights[0])
+    as_vector = torch.nn.utils.parameters_to_vector
     for places in torch.randperm(len(images)).split(recipe.batch_size):
         x = torch.from_numpy(images[places.numpy()])
-        if recipe.augment:
-            x = _augmented(torch, x)
         y = torch.from_numpy(codes[places.numpy()])
-        loss = torch.nn.functional.cross_entropy(module(x.to(device)), y.to(device))
-        module.zero_grad()
-        loss.backward()
+        if recipe.augment:
+            x = _moved(torch, x)
+        logits = module(x.to(velocity.device))
+        loss = torch.nn.functional.cross_entropy(logits, y.to(velocity.device))
+        slopes = as_vector(torch.autograd.grad(loss, weights))
         with torch.no_grad():
-            for name, weight in module.named_parameters():
-                slope = weight.grad + recipe.weight_decay * weight
-                velocity[name].mul_(recipe.momentum).add_(slope)
-                weight.sub_(rate * velocity[name])
+            values = as_vector(weights)
+            velocity *= recipe.momentum
+            velocity += slopes + recipe.weight_decay * values
+            values -= rate * velocity
+            torch.nn.utils.vector_to_parameters(values, weights)
+    found: NDArray[np.float32] = velocity.cpu().numpy()
+    return found
 
 
-def _augmented(torch: Any, x: Any) -> Any:
-    """Flip half of the images, and move each by up to an eighth of its side."""
+def _moved(torch: Any, x: Any) -> Any:
+    """Flip half of the images, and move all of a batch by up to an eighth of their side."""
     side = x.shape[1]
     most = side // 8
-    flipped = torch.where((torch.rand(len(x)) < 0.5)[:, None, None, None], x.flip(2), x)
-    padded = torch.nn.functional.pad(flipped, (0, 0, most, most, most, most))
-    places = torch.randint(2 * most + 1, (len(x), 2)).tolist()
-    return torch.stack(
-        [
-            one[top : top + side, left : left + side]
-            for one, (top, left) in zip(padded, places, strict=True)
-        ]
-    )
+    flips = torch.rand(len(x), 1, 1, 1) < 0.5
+    x = torch.where(flips, x.flip(2), x)
+    margins = (0, 0, most, most, most, most)
+    x = torch.nn.functional.pad(x, margins)
+    top, left = torch.randint(2 * most + 1, (2,)).tolist()
+    return x[:, top : top + side, left : left + side]

@@ -6,7 +6,7 @@ DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -47,9 +47,8 @@ def comparisons(rows: DataFrame) -> Iterator[MarkdownPart]:
         _sweeps,
         _in_plane,
         _coinpress,
-        _noise_of_layers,
-        _noise_by_share,
-        _trained_of_layers,
+        _noise,
+        _trained,
     ):
         pictures += [
             picture
@@ -296,100 +295,75 @@ def _in_plane(task: Any, rows: DataFrame) -> Iterator[Picture]:
 def _with_layers(rows: DataFrame) -> DataFrame:
     """Return the rows that say what is trained of each layer, one for each method and budget."""
     rows = rows[rows["result"].map(lambda result: "layers" in result)]
-    return rows.drop_duplicates(["label", "mu"])
+    return rows.drop_duplicates(["label", "mu"]).sort_values("mu", kind="stable")
 
 
-def _noisy(rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-    """Group the private ones by budget."""
+def _noise(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Luo et al. (2021) figure 3: noise over gradient in each layer, and over all by the share of weights."""
     rows = _with_layers(rows)
-    rows = rows[rows["notion"] != "none"]
-    yield from by(rows.sort_values("mu", kind="stable"), "budget")
+    layers = []
+    shares = []
+    for budget, group in by(rows[rows["notion"] != "none"], "budget"):
+        in_layers = []
+        by_share: dict[str, dict[float, list[float]]] = {}
+        for _, row in group.iterrows():
+            every = row["result"]["layers"]
+            in_layers.append(_by_layer(row["label"], every, _ratio))
+            share = _share(*every)
+            rest = _all_but(row["cell"], "sparsity")
+            name = label(row["method"], rest)
+            by_share.setdefault(name, {})[share] = [_ratio(*every)]
+        layers.append((budget, in_layers))
+        shares.append((budget, [Line(*one) for one in by_share.items()]))
+    if not layers:
+        return
+    ratio = "noise over gradient"
+    yield Picture(
+        f"noise-layers-{slug(*task)}",
+        f"Noise over gradient in each layer: {', '.join(task)}.",
+        "Of the sum that a step expects, at the trained weights of the first seed. Layers count from the input. "
+        "**Gradients are not private**; they are shown because these data are public.",
+        draw(layers, ratio, "layer", log_y=True),
+    )
+    percent = "% of all weights that are trained"
+    yield Picture(
+        f"noise-share-{slug(*task)}",
+        f"Noise over gradient by the share of weights: {', '.join(task)}.",
+        "Over all trained weights together, as in the figure of layers.",
+        draw(shares, ratio, percent, log_x=True, log_y=True),
+    )
 
 
-def _noise_of_layers(task: Any, rows: DataFrame) -> Iterator[Picture]:
-    """Luo et al. (2021) figure 3: the length of the noise over that of the gradient in each layer."""
-    several = [
-        (
-            budget,
-            [
-                Line(name, {place: [_ratio([one])] for place, one in trained})
-                for name, result in zip(group["label"], group["result"], strict=True)
-                for trained in [_trained(result)]
-            ],
-        )
-        for budget, group in _noisy(rows)
-    ]
-    if several:
-        yield Picture(
-            f"noise-layers-{slug(*task)}",
-            f"Noise over gradient in each layer: {', '.join(task)}.",
-            "Of the sum that a step expects, at the trained weights of the first seed. Layers are counted from the input; "
-            "the last is the head. **Gradients are not private**; they are shown because these data are public.",
-            draw(several, "noise over gradient", "layer", log_y=True),
-        )
-
-
-def _noise_by_share(task: Any, rows: DataFrame) -> Iterator[Picture]:
-    """Draw the same ratio over all trained weights, by their share and mask."""
-    several = []
-    for budget, group in _noisy(rows):
-        found = dict[str, dict[float, list[float]]]()
-        for cell, result in zip(group["cell"], group["result"], strict=True):
-            layers = [one for _, one in _trained(result)]
-            share = sum(one["trained"] for one in layers) / sum(
-                one["weights"] for one in result["layers"]
-            )
-            name = label(cell["method"], _all_but(cell, "sparsity"))
-            found.setdefault(name, {})[100 * share] = [_ratio(layers)]
-        several.append((budget, [Line(name, one) for name, one in found.items()]))
-    if several:
-        yield Picture(
-            f"noise-share-{slug(*task)}",
-            f"Noise over gradient by the share of weights: {', '.join(task)}.",
-            "Over all trained weights together, as in the figure of layers.",
-            draw(
-                several,
-                "noise over gradient",
-                "% of weights that are trained",
-                log_x=True,
-                log_y=True,
-            ),
-        )
-
-
-def _trained_of_layers(task: Any, rows: DataFrame) -> Iterator[Picture]:
+def _trained(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """Luo et al. (2021) figure 4: the share of each layer that is trained."""
-    drawn = [
-        Line(
-            name,
-            {
-                place: [100 * one["trained"] / one["weights"]]
-                for place, one in enumerate(group["result"].iloc[0]["layers"], 1)
-                if one["kind"] == "conv"
-            },
-        )
-        for name, group in by(_with_layers(rows), "name")
-    ]
+    drawn = []
+    for name, group in by(_with_layers(rows), "name"):
+        every = group["result"].iloc[0]["layers"]
+        drawn.append(_by_layer(name, every, _share))
     if drawn:
         yield Picture(
             f"trained-layers-{slug(*task)}",
-            f"Share of each convolution that is trained: {', '.join(task)}.",
-            "Layers are counted from the input, with normalisation layers and the head.",
+            f"Share of each layer that is trained: {', '.join(task)}.",
+            "Layers count from the input; those of normalisation are trained whole.",
             draw([("", drawn)], "% of a layer's weights", "layer"),
         )
 
 
-def _trained(result: Any) -> list[tuple[int, Any]]:
-    """Return the trained layers with their numbers; those that no gradient reaches have no ratio."""
-    numbered = enumerate(result["layers"], 1)
-    return [(place, one) for place, one in numbered if one["gradient"]]
+def _by_layer(name: str, layers: Any, value: Callable[..., float]) -> Line:
+    """Return a value of each layer of which something is trained, by its number."""
+    numbered = enumerate(layers, 1)
+    trained = [(float(place), one) for place, one in numbered if one["trained"]]
+    return Line(name, {place: [value(one)] for place, one in trained})
 
 
-def _ratio(layers: Sequence[Any]) -> float:
-    noise, gradient = (
-        math.hypot(*(one[kind] for one in layers)) for kind in ("noise", "gradient")
-    )
-    return noise / gradient
+def _ratio(*layers: Any) -> float:
+    noise = math.hypot(*(one["noise"] for one in layers))
+    return noise / math.hypot(*(one["gradient"] for one in layers))
+
+
+def _share(*layers: Any) -> float:
+    trained = sum(one["trained"] for one in layers)
+    return float(100 * trained / sum(one["weights"] for one in layers))
 
 
 def _coinpress(task: Any, rows: DataFrame) -> Iterator[Picture]:

@@ -65,7 +65,8 @@ class NetworkMethod(ComparedMethod):
             "recipe": Recipe(**recipe),
         }
         kind = self._load()
-        if budget == GaussianDP(NO_NOISE) and options["sampling_rate"] < 1:
+        of_samples = kind is lab.ControlFinetuner and options["sampling_rate"] < 1
+        if of_samples and budget == GaussianDP(NO_NOISE):
             from dppl.lab.finetuner import NoiselessFinetuner  # which imports SciPy
 
             # Samples are accounted in (epsilon, delta), and not without noise.
