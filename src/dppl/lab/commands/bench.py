@@ -67,7 +67,7 @@ class Bench:
 
     experiment: str = argument(
         "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, few-shot, means, votes, paper; of streams of "
+        "YAML file, or one of: quick, text, images, assistant, examples, few, few-shot, luo, luo-few-shot, both also with -digits, means, votes, paper; of streams of "
         "tasks continual, continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(

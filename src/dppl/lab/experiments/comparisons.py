@@ -358,7 +358,8 @@ def _by_layer(name: str, layers: Any, value: Callable[..., float]) -> Line:
 
 def _ratio(*layers: Any) -> float:
     noise = math.hypot(*(one["noise"] for one in layers))
-    return noise / math.hypot(*(one["gradient"] for one in layers))
+    gradient = math.hypot(*(one["gradient"] for one in layers))
+    return noise / gradient if gradient else math.inf
 
 
 def _share(*layers: Any) -> float:
