@@ -47,7 +47,7 @@ class Pretrain:
         """Read the images, and train."""
         import numpy as np
 
-        from dppl.lab.experiments.images import read_folder
+        from dppl.lab.experiments.image_sets import read_folder
         from dppl.lab.pretraining import PublicRecipe, pretrain
 
         if self.out.exists() and not self.overwrite:

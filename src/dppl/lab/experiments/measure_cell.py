@@ -32,8 +32,8 @@ from dppl.lab.experiments.datasets import (
     DatasetSpec,
     rows_of_classes,
 )
-from dppl.lab.experiments.images import load
-from dppl.lab.experiments.layers import layers_of
+from dppl.lab.experiments.image_sets import load
+from dppl.lab.experiments.layer_noise import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import search_privately, tune

@@ -17,7 +17,7 @@ from dppl.finetune.networks import load_network
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
 from dppl.lab.commands.pretrain import Pretrain
-from dppl.lab.experiments.images import load, read_parts
+from dppl.lab.experiments.image_sets import load, read_parts
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
@@ -187,7 +187,11 @@ def test_votes_and_trained_weights_are_compared_and_drawn(place, experiment, dra
     trained = {"sampling_rate": 0.5, "epochs": 2, "layers": True}
     loaded = experiment(
         datasets=[
-            photos(place, public=[{"name": "near", "file": str(place / "pool")}])
+            photos(
+                place,
+                encoder="voted",
+                public=[{"name": "near", "file": str(place / "pool")}],
+            )
         ],
         methods=[
             {"method": "private-knn", "n_neighbours": 3, "n_queries": 6},
@@ -214,7 +218,7 @@ def test_votes_and_trained_weights_are_compared_and_drawn(place, experiment, dra
     whole = 8 * 3 * 9 + 8 * 8 * 9
     assert convolutions == [round(0.1 * whole)] * 4 + [whole] * 2
     names = ("noise-layers", "noise-share", "trained-layers")
-    drawn |= {f"{name}-photos-tiny" for name in names}
+    drawn |= {f"{name}-photos-voted" for name in names}
     made = {"config": loaded.config, "data_folder": None}
     write_results([one | made for one in found], place / "found.jsonl")
     files = write_report(place / "found.jsonl", place / "report")
