@@ -298,62 +298,73 @@ def _with_layers(rows: DataFrame) -> DataFrame:
     return rows.drop_duplicates(["label", "mu"]).sort_values("mu", kind="stable")
 
 
+# What a network consists of, as in figure 3 of Luo et al.
+_KINDS = {"conv": "convolutions", "norm": "normalisation", "head": "head"}
+
+
 def _noise(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """Luo et al. (2021) figure 3: noise over gradient in each layer, and over all by the share of weights."""
     rows = _with_layers(rows)
-    layers = []
-    shares = []
-    for budget, group in by(rows[rows["notion"] != "none"], "budget"):
-        in_layers = []
-        by_share: dict[str, dict[float, list[float]]] = {}
-        for _, row in group.iterrows():
-            every = row["result"]["layers"]
-            in_layers.append(_by_layer(row["label"], every, _ratio))
-            share = _share(*every)
-            rest = _all_but(row["cell"], "sparsity")
-            name = label(row["method"], rest)
-            by_share.setdefault(name, {})[share] = [_ratio(*every)]
-        layers.append((budget, in_layers))
-        shares.append((budget, [Line(*one) for one in by_share.items()]))
-    if not layers:
+    budgets = list(by(rows[rows["notion"] != "none"], "budget"))
+    if not budgets:
         return
+    # Layers have room for one budget, the one in the middle.
+    budget, group = budgets[(len(budgets) - 1) // 2]
     ratio = "noise over gradient"
     yield Picture(
         f"noise-layers-{slug(*task)}",
-        f"Noise over gradient in each layer: {', '.join(task)}.",
+        f"Noise over gradient in each layer, {budget}: {', '.join(task)}.",
         "Of the sum that a step expects, at the trained weights of the first seed. Layers count from the input. "
         "**Gradients are not private**; they are shown because these data are public.",
-        draw(layers, ratio, "layer", log_y=True),
+        draw(
+            [(title, _layers(group, kind, _ratio)) for kind, title in _KINDS.items()],
+            ratio,
+            "layer",
+            log_y=True,
+        ),
     )
+    panels = []
+    for budget, group in budgets:
+        by_share: dict[str, dict[float, list[float]]] = {}
+        for _, row in group.iterrows():
+            every = row["result"]["layers"]
+            rest = _all_but(row["cell"], "sparsity")
+            name = label(row["method"], rest)
+            by_share.setdefault(name, {})[_share(*every)] = [_ratio(*every)]
+        panels.append((budget, [Line(*one) for one in by_share.items()]))
     percent = "% of all weights that are trained"
     yield Picture(
         f"noise-share-{slug(*task)}",
         f"Noise over gradient by the share of weights: {', '.join(task)}.",
         "Over all trained weights together, as in the figure of layers.",
-        draw(shares, ratio, percent, log_x=True, log_y=True),
+        draw(panels, ratio, percent, log_x=True, log_y=True),
     )
 
 
 def _trained(task: Any, rows: DataFrame) -> Iterator[Picture]:
-    """Luo et al. (2021) figure 4: the share of each layer that is trained."""
-    drawn = []
-    for name, group in by(_with_layers(rows), "name"):
-        every = group["result"].iloc[0]["layers"]
-        drawn.append(_by_layer(name, every, _share))
+    """Luo et al. (2021) figure 4: the share of each convolution that is trained."""
+    rows = _with_layers(rows).drop_duplicates("name")
+    drawn = _layers(rows[rows["method"] == "sparse"], "conv", _share)
     if drawn:
         yield Picture(
             f"trained-layers-{slug(*task)}",
-            f"Share of each layer that is trained: {', '.join(task)}.",
-            "Layers count from the input; those of normalisation are trained whole.",
+            f"Share of each convolution that is trained: {', '.join(task)}.",
+            "Layers count from the input, with those of normalisation, which are trained whole.",
             draw([("", drawn)], "% of a layer's weights", "layer"),
         )
 
 
-def _by_layer(name: str, layers: Any, value: Callable[..., float]) -> Line:
-    """Return a value of each layer of which something is trained, by its number."""
-    numbered = enumerate(layers, 1)
-    trained = [(float(place), one) for place, one in numbered if one["trained"]]
-    return Line(name, {place: [value(one)] for place, one in trained})
+def _layers(rows: DataFrame, kind: str, value: Callable[..., float]) -> list[Line]:
+    """Return a value of each layer of a kind, by its number; layers in which nothing is trained have none."""
+    found = []
+    for name, result in zip(rows["name"], rows["result"], strict=True):
+        values = {
+            float(place): [value(one)]
+            for place, one in enumerate(result["layers"], 1)
+            if one["trained"] and one["kind"] == kind
+        }
+        found.append(Line(name, values))
+    return [one for one in found if one.values]
 
 
 def _ratio(*layers: Any) -> float:
