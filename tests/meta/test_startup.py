@@ -253,7 +253,5 @@ def test_every_command_is_listed():
 
 
 def _module(command):
-    package = (
-        "dppl.lab.commands" if command in ("bench", "demo", "pretrain") else "dppl.cli"
-    )
+    package = "dppl.lab.commands" if command in ("bench", "demo") else "dppl.cli"
     return f"{package}.{command}"

@@ -24,7 +24,6 @@ COMMANDS = {
     "split": "Hold records out for an evaluation: each falls into one of two files by a coin.",
     "train": "Embed images or texts, train a private classifier, and save it.",
     "finetune": "Train weights of a public network privately on images, and save them.",
-    "pretrain": "Train a public network on public images, and write its weights; nothing of it is private.",
     "embed": "Embed raw images or texts with a frozen public encoder.",
     "fit": "Train a private classifier and save it as one file that may be published.",
     "party": "Answer for an institution of a federation, with its own noise and from its own ledger.",
@@ -41,7 +40,7 @@ COMMANDS = {
     "table": "Look at a table of embeddings, or write it in another form.",
     "bench": "Compare methods, or classifiers of streams of tasks; for research, on data that needs no protection.",
 }
-_OF_THE_LAB = ("bench", "demo", "pretrain")
+_OF_THE_LAB = ("bench", "demo")
 _HELP = """Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
 
 A model is one small file with a guarantee, and may be published.

@@ -1,10 +1,10 @@
-"""Public training of a network, by default as in Luo et al. (CVPR 2021), section 5.8. It goes on after an interruption."""
+"""Public training of a network, which goes on after an interruption."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,34 +20,23 @@ from dppl.errors import ParameterError
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.layers import refuse
 from dppl.finetune.weights import module_digest, set_weights, weights_of
+from dppl.lab.experiments.datasets import PublicTraining
+from dppl.lab.experiments.image_sets import read_folder
 from dppl.lab.experiments.network_methods import new_on_pixels
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublicRecipe:
-    """How weights move."""
-
-    epochs: int = 200
-    batch_size: int = 128
-    learning_rate: float = 0.1  # falls as a cosine over all epochs
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    augment: bool = False  # flips, and moves by up to an eighth of the side
-    seed: int = 0
-
-
 def pretrain(
-    network: str,
-    images: NDArray[np.uint8],
-    codes: NDArray[np.intp],
-    recipe: PublicRecipe,
-    out: Path,
-    progress: Callable[[int], object] = lambda epochs: None,
-) -> None:
-    """Train the network of a URI without weights on public images, and write its weights to a file.
+    network: str, recipe: PublicTraining, progress: Callable[[], object] = lambda: None
+) -> Path:
+    """Train the network that a URI names with its weights, write these, and return their file.
 
     The checkpoint beside that file is of one run: of the same start, images and recipe.
     """
+    out = Path(network.partition("?")[0].rpartition("@")[2])
+    if out.exists():
+        raise FileExistsError(f"{out} exists; remove it to train the network again.")
+    images, labels = read_folder(Path(recipe.images), network)
+    classes, codes = np.unique(labels, return_inverse=True)
     torch = optional("torch", "torch", "torch")
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
@@ -55,18 +44,17 @@ def pretrain(
         kept = dict.fromkeys(dict(module.named_parameters()))
         # Batch normalisation has no place in what it is trained for.
         refuse(module, kept)
-        n_classes = codes.max() + 1
         n_outputs = module(torch.from_numpy(images[:1])).shape[1]
-        if n_outputs < n_classes:
+        if n_outputs < len(classes):
             raise ParameterError(
-                f"must have an output for each of {n_classes} classes; it has {n_outputs}.",
+                f"must have an output for each of {len(classes)} classes; it has {n_outputs}.",
                 parameter="network",
             )
         identity = {
             "network": without_folders(network),
             "start": module_digest(module),
             "images": sha256(images.tobytes() + codes.tobytes()).hexdigest(),
-            "recipe": asdict(recipe),
+            "recipe": {**asdict(recipe), "images": None},
         }
         module.to(device_of(torch, "auto"))
         work = out.with_name(f"{out.name}.work")
@@ -83,7 +71,7 @@ def pretrain(
                 )
                 state.values = weights_of(module, kept)
                 file.write(state, epoch + 1)
-                progress(epoch + 1)
+                progress()
     weights = {
         name: one.cpu().contiguous()
         for name, one in module.network.state_dict().items()
@@ -92,6 +80,7 @@ def pretrain(
     write_atomically(out, save(weights), overwrite=True)
     for path in (work, work.with_name(f"{work.name}.lock")):
         path.unlink()
+    return out
 
 
 def _descend(
@@ -100,7 +89,7 @@ def _descend(
     momentum: NDArray[np.float32],
     images: NDArray[np.uint8],
     codes: NDArray[np.intp],
-    recipe: PublicRecipe,
+    recipe: PublicTraining,
     epoch: int,
 ) -> NDArray[np.float32]:
     """Take the steps of an epoch, whose draws follow from the seed and its number alone; return the velocity."""

@@ -4,11 +4,12 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from dppl._utils.progress import progress
 from dppl.cli._output import console, echo, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE
-from dppl.lab.experiments.config import figure_as_yaml, load_experiment
+from dppl.lab.experiments.config import Experiment, figure_as_yaml, load_experiment
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
@@ -87,6 +88,9 @@ class Bench:
         "Check configuration, parameters and shapes; count what is left."
     )
 
+    pretrain: bool = flag(
+        "Train the networks of CONFIG in public, and do no more; the same again continues after an interruption."
+    )
     list: bool = flag(
         "List the figures and tables of the papers, with the cells that they need."
     )
@@ -127,7 +131,10 @@ class Bench:
         if config.endswith(SUFFIXES):
             _report(Path(config), out)
             return
-        experiment = load_experiment(config, self.data)
+        experiment = load_experiment(config, self.data, check=not self.pretrain)
+        if self.pretrain:
+            _pretrain(experiment)
+            return
         if out is None:
             results = Path(f"{experiment.name}.jsonl")
         else:
@@ -175,6 +182,22 @@ class Bench:
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
             sys.exit(_CELLS_FAILED)
+
+
+def _pretrain(experiment: Experiment) -> None:
+    """Train each network that a data set says how to make."""
+    from dppl.lab.pretraining import pretrain  # here, because others need no network
+
+    trainings = {
+        spec.network: spec.pretrain
+        for spec in experiment.datasets.values()
+        if spec.pretrain is not None
+    }
+    if not trainings:
+        raise ParameterError("--pretrain is for data sets that have pretrain.")
+    for network, recipe in trainings.items():
+        with progress("training", recipe.epochs) as advance:
+            echo(f"{pretrain(network, recipe, advance)}")
 
 
 def _convert(published: Path, folder: Path | None) -> None:

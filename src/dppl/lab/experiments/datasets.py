@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._utils import validate
 from dppl._utils.types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
@@ -154,6 +155,25 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicTraining:
+    """How a network is trained in public: by default as in Luo et al. (CVPR 2021), section 5.8."""
+
+    images: str  # a folder with a subfolder for each class, or `DIGITS`
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 0.1  # falls as a cosine over all epochs
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    augment: bool = False  # flips, and moves by up to an eighth of the side
+    seed: int = 0
+
+    __pydantic_config__ = _CLOSED
+
+    def __post_init__(self) -> None:
+        validate.positive_integer(epochs=self.epochs, batch_size=self.batch_size)
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSpec:
     """Where a data set lies."""
 
@@ -174,6 +194,8 @@ class DatasetSpec:
     # then, and its pools are folders
     images: Path | None = None
     network: str = ""
+    # how the network is made, with the place of the images in full
+    pretrain: PublicTraining | None = None
 
     @property
     def has_images(self) -> bool:

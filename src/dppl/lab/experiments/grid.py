@@ -43,6 +43,7 @@ from dppl.lab.experiments.datasets import (
     ExampleSpec,
     Merged,
     Pool,
+    PublicTraining,
 )
 from dppl.lab.experiments.network_methods import network_digest
 from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
@@ -160,6 +161,7 @@ class _Dataset(_Strict):
     ways: Several[Count | None] = [None]  # classes that a seed draws
     images: str | None = None  # a folder of images, or digits
     network: str | None = None  # that embeds images, and that methods train
+    pretrain: PublicTraining | None = None  # how that is made
 
     @model_validator(mode="before")
     @classmethod
@@ -180,6 +182,7 @@ class _Dataset(_Strict):
         rules |= {
             "images and network go together; add the other": (self.images is None)
             != (self.network is None),
+            "pretrain is for images": self.pretrain is not None and self.images is None,
             "images have no files, and are not whole": self.images is not None
             and bool(self.files or self.whole),
         }
@@ -202,7 +205,11 @@ class _Dataset(_Strict):
                 place = Path(DIGITS)
                 pools.append(Pool(DIGITS))
             spec = DatasetSpec(self.name, self.encoder, {}, paths, {}, source)
-            return replace(spec, images=place, network=str(self.network)), pools
+            made = self.pretrain
+            if made is not None and made.images != DIGITS:
+                made = replace(made, images=str(data / made.images))
+            network = str(self.network)
+            return replace(spec, images=place, network=network, pretrain=made), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files

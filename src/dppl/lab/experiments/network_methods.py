@@ -22,7 +22,7 @@ from dppl.lab.experiments.cells import NO_NOISE
 from dppl.lab.experiments.method_kinds import ComparedMethod
 from dppl.methods.public_data import PublicData
 
-FORMS = "python:MODULE:FUNCTION?size=N"
+FORMS = "python:MODULE:FUNCTION@WEIGHTS?size=N"
 _RECIPE = {one.name for one in fields(Recipe)} - {"batch_size"}
 # What a runner or the network itself gives.
 _LOOSE = 100.0
@@ -118,9 +118,9 @@ def _loaded(uri: str, digest: str) -> tuple[Any, str]:
 
 
 def new_on_pixels(uri: str) -> Any:
-    """Return a network of code, as ``python:MODULE:FUNCTION?size=N`` makes it, that takes such images."""
+    """Return a network of code that takes such images, before its weights are loaded."""
     source = parse(uri, ("python",), FORMS, "network")
-    model = python.made(source.name, source)
+    model = python.made(source.name.rpartition("@")[0], source)
     return _pixels(model.module, model.preprocessing)
 
 

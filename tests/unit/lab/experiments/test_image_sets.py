@@ -16,13 +16,16 @@ from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.networks import load_network
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
-from dppl.lab.commands.pretrain import Pretrain
+from dppl.lab.commands.bench import Bench
+from dppl.lab.experiments.datasets import PublicTraining
 from dppl.lab.experiments.image_sets import load, read_parts
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
 from dppl.lab.experiments.results import write_results
 from dppl.lab.finetuner import NoiselessFinetuner
+from dppl.lab.pretraining import pretrain
+from dppl.lab.resnet import for_cifar, for_photos
 
 CODE = """
 from torch import nn
@@ -325,71 +328,92 @@ def test_the_bound_is_what_ever_less_noise_leads_to(place):
     assert near < far / 3
 
 
-TRAIN = f"""
+TRAIN = """
 import os, signal, sys
-from pathlib import Path
 from dppl.finetune.checkpoint import Checkpoint
-from dppl.lab.commands.pretrain import Pretrain
+from dppl.lab.experiments.datasets import PublicTraining
+from dppl.lab.pretraining import pretrain
 write = Checkpoint.write
 def killed(self, state, begun):
     write(self, state, begun)
-    if begun == int(sys.argv[1]):
+    if begun == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 Checkpoint.write = killed
-Pretrain(images=Path("photos"), network="python:net.py:make?size={SIZE}", out=Path(sys.argv[2]),
-         epochs=4, batch_size=16, augment=True).run()
+pretrain(sys.argv[1], PublicTraining("photos", epochs=4, batch_size=16, augment=True))
 """
 
 
 def test_a_public_training_goes_on_where_it_was_killed(place):
-    def train(dies_at, out):
-        command = [sys.executable, "-c", TRAIN, str(dies_at), out]
-        return subprocess.run(
-            command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-        ).returncode
+    def named(file):
+        return f"python:net.py:make@{file}?size={SIZE}"
 
-    assert train(9, "whole.safetensors") == 0
+    def train(dies_at, file):
+        command = [sys.executable, "-c", TRAIN, named(file), str(dies_at)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    whole, cut = Path("whole.safetensors"), Path("cut.safetensors")
+    assert train(9, whole) == 0
     for epoch in (1, 3):
-        assert train(epoch, "cut.safetensors") == -signal.SIGKILL
-        assert not Path("cut.safetensors").exists()
-    # Other settings are another run, which the file is not of.
-    request = {
-        "images": Path("photos"),
-        "network": f"python:net.py:make?size={SIZE}",
-        "out": Path("cut.safetensors"),
-    }
+        assert train(epoch, cut) == -signal.SIGKILL
+        assert not cut.exists()
+    # Other settings are another run, which the checkpoint is not of.
     with pytest.raises(ParameterError, match="another recipe"):
-        Pretrain(**request, epochs=5).run()
-    assert train(9, "cut.safetensors") == 0
-    assert (
-        Path("cut.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
-    )
-    left = {path.name for path in place.iterdir() if path.suffix or path.is_file()}
-    assert left == {
-        "net.py",
-        "net.safetensors",
-        "cut.safetensors",
-        "whole.safetensors",
-    }
+        pretrain(named(cut), PublicTraining("photos", epochs=5))
+    assert train(9, cut) == 0
+    assert cut.read_bytes() == whole.read_bytes()
+    files = {path.name for path in place.iterdir() if path.is_file()}
+    assert files == {"net.py", "net.safetensors", cut.name, whole.name}
+    # What is there is never trained again.
     with pytest.raises(FileExistsError):
-        Pretrain(**request).run()
+        pretrain(named(cut), PublicTraining("photos"))
 
 
-def test_a_public_training_learns_and_wants_an_output_for_each_class(torch, place):
-    request = {
-        "images": Path("photos"),
-        "network": f"python:net.py:make?size={SIZE}",
-        "out": Path("made.safetensors"),
+def test_a_configuration_trains_its_network_first(torch, place, write_config, capsys):
+    made = URI.replace("net.safe", "made.safe")
+    training = {"images": str(place / "photos"), "epochs": 30, "batch_size": 16}
+    config = {
+        "datasets": [photos(place, network=made, pretrain=training)],
+        "methods": ["ncm"],
+        "budgets": None,
     }
-    Pretrain(**request, epochs=30, batch_size=16).run()
-    module, _ = on_pixels(URI.replace("net.safe", "made.safe"))
+    Bench(experiment=str(write_config(**config)), pretrain=True).run()
+    assert capsys.readouterr().out == "made.safetensors\n"
+    module, _ = on_pixels(made)
     parts, _ = read_parts(place / "photos", URI)
     images = torch.from_numpy(np.concatenate([parts["X"], parts["X_test"]]))
     labels = np.concatenate([parts["y"], parts["y_test"]])
     with torch.no_grad():
         found = module(images).argmax(1).numpy()
     assert np.mean(found == np.searchsorted(list(CLASSES), labels)) > 0.6
+    config["datasets"] = [photos(place)]
+    with pytest.raises(ParameterError, match="data sets that have pretrain"):
+        Bench(experiment=str(write_config(**config)), pretrain=True).run()
+
+
+def test_a_public_training_wants_an_output_a_class_and_no_statistics(place):
     (place / "photos" / "g").mkdir()
     Image.new("RGB", (SIZE, SIZE)).save(place / "photos" / "g" / "0.png")
+    training = PublicTraining("photos")
+    new = URI.replace("net.safe", "new.safe")
     with pytest.raises(ParameterError, match="each of 7 classes; it has 6"):
-        Pretrain(**{**request, "out": Path("more.safetensors")}).run()
+        pretrain(new, training)
+    Path("net.py").write_text(CODE.replace("nn.GroupNorm(2, 8)", "nn.BatchNorm2d(8)"))
+    with pytest.raises(ParameterError, match="to_group_norm"):
+        pretrain(new, training)
+
+
+def test_the_resnet_of_the_paper_has_three_convolutions_of_one_pixel(torch):
+    for make, size in ((for_cifar, 32), (for_photos, 84)):
+        module = make()
+        assert module(torch.zeros(1, 3, size, size)).shape == (1, 100)
+        kernels = [
+            layer.kernel_size
+            for layer in module.modules()
+            if isinstance(layer, torch.nn.Conv2d)
+        ]
+        assert len(kernels) == 20
+        assert kernels.count((1, 1)) == 3
+        assert not any(
+            isinstance(layer, torch.nn.BatchNorm2d) for layer in module.modules()
+        )
