@@ -22,19 +22,17 @@ from dppl.finetune.layers import refuse
 from dppl.finetune.weights import module_digest, set_weights, weights_of
 from dppl.lab.experiments.datasets import PublicTraining
 from dppl.lab.experiments.image_sets import read_folder
-from dppl.lab.experiments.network_methods import new_on_pixels
+from dppl.lab.experiments.network_methods import new_on_pixels, weights_of_uri
 
 
 def pretrain(
     network: str, recipe: PublicTraining, progress: Callable[[], object] = lambda: None
-) -> Path:
-    """Train the network that a URI names with its weights, write these, and return their file.
+) -> None:
+    """Train the network that a URI names with its weights, and write these.
 
     The checkpoint beside that file is of one run: of the same start, images and recipe.
     """
-    out = Path(network.partition("?")[0].rpartition("@")[2])
-    if out.exists():
-        raise FileExistsError(f"{out} exists; remove it to train the network again.")
+    out = weights_of_uri(network)
     images, labels = read_folder(Path(recipe.images), network)
     classes, codes = np.unique(labels, return_inverse=True)
     torch = optional("torch", "torch", "torch")
@@ -77,10 +75,9 @@ def pretrain(
         for name, one in module.network.state_dict().items()
     }
     save = optional("safetensors.torch", "safetensors", "torch").save
-    write_atomically(out, save(weights), overwrite=True)
+    write_atomically(out, save(weights), overwrite=False)
     for path in (work, work.with_name(f"{work.name}.lock")):
         path.unlink()
-    return out
 
 
 def _descend(

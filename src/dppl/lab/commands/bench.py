@@ -13,6 +13,7 @@ from dppl.lab.experiments.config import Experiment, figure_as_yaml, load_experim
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
+from dppl.lab.experiments.network_methods import weights_of_uri
 from dppl.lab.experiments.papers import FIGURES
 from dppl.lab.experiments.published import convert
 from dppl.lab.experiments.results import (
@@ -88,9 +89,6 @@ class Bench:
         "Check configuration, parameters and shapes; count what is left."
     )
 
-    pretrain: bool = flag(
-        "Train the networks of CONFIG in public, and do no more; the same again continues after an interruption."
-    )
     list: bool = flag(
         "List the figures and tables of the papers, with the cells that they need."
     )
@@ -131,10 +129,9 @@ class Bench:
         if config.endswith(SUFFIXES):
             _report(Path(config), out)
             return
-        experiment = load_experiment(config, self.data, check=not self.pretrain)
-        if self.pretrain:
-            _pretrain(experiment)
-            return
+        if not self.dry_run:
+            _pretrain(load_experiment(config, self.data, check=False))
+        experiment = load_experiment(config, self.data)
         if out is None:
             results = Path(f"{experiment.name}.jsonl")
         else:
@@ -185,19 +182,13 @@ class Bench:
 
 
 def _pretrain(experiment: Experiment) -> None:
-    """Train each network that a data set says how to make."""
-    from dppl.lab.pretraining import pretrain  # here, because others need no network
+    """Train networks in public that data sets say how to make, and that are not there."""
+    for spec in experiment.datasets.values():
+        if spec.pretrain is not None and not weights_of_uri(spec.network).exists():
+            from dppl.lab.pretraining import pretrain  # here, because few need it
 
-    trainings = {
-        spec.network: spec.pretrain
-        for spec in experiment.datasets.values()
-        if spec.pretrain is not None
-    }
-    if not trainings:
-        raise ParameterError("--pretrain is for data sets that have pretrain.")
-    for network, recipe in trainings.items():
-        with progress("training", recipe.epochs) as advance:
-            echo(f"{pretrain(network, recipe, advance)}")
+            with progress("training in public", spec.pretrain.epochs) as advance:
+                pretrain(spec.network, spec.pretrain, advance)
 
 
 def _convert(published: Path, folder: Path | None) -> None:

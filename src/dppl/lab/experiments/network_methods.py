@@ -105,6 +105,11 @@ def network_digest(uri: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def weights_of_uri(uri: str) -> Path:
+    """Return the file of a network's weights."""
+    return Path(uri.partition("?")[0].rpartition("@")[2])
+
+
 def on_pixels(uri: str) -> tuple[Any, str]:
     """Return a network that takes images of shape (height, width, 3) in whole numbers, and the name of its head."""
     return _loaded(uri, network_digest(uri))

@@ -364,9 +364,6 @@ def test_a_public_training_goes_on_where_it_was_killed(place):
     assert cut.read_bytes() == whole.read_bytes()
     files = {path.name for path in place.iterdir() if path.is_file()}
     assert files == {"net.py", "net.safetensors", cut.name, whole.name}
-    # What is there is never trained again.
-    with pytest.raises(FileExistsError):
-        pretrain(named(cut), PublicTraining("photos"))
 
 
 def test_a_configuration_trains_its_network_first(torch, place, write_config, capsys):
@@ -377,8 +374,9 @@ def test_a_configuration_trains_its_network_first(torch, place, write_config, ca
         "methods": ["ncm"],
         "budgets": None,
     }
-    Bench(experiment=str(write_config(**config)), pretrain=True).run()
-    assert capsys.readouterr().out == "made.safetensors\n"
+    request = Bench(experiment=str(write_config(**config)), jobs=1)
+    request.run()
+    weights = Path("made.safetensors").read_bytes()
     module, _ = on_pixels(made)
     parts, _ = read_parts(place / "photos", URI)
     images = torch.from_numpy(np.concatenate([parts["X"], parts["X_test"]]))
@@ -386,9 +384,11 @@ def test_a_configuration_trains_its_network_first(torch, place, write_config, ca
     with torch.no_grad():
         found = module(images).argmax(1).numpy()
     assert np.mean(found == np.searchsorted(list(CLASSES), labels)) > 0.6
-    config["datasets"] = [photos(place)]
-    with pytest.raises(ParameterError, match="data sets that have pretrain"):
-        Bench(experiment=str(write_config(**config)), pretrain=True).run()
+    # The same command again finds the network, and its result.
+    capsys.readouterr()
+    request.run()
+    assert "1 done before" in capsys.readouterr().out
+    assert Path("made.safetensors").read_bytes() == weights
 
 
 def test_a_public_training_wants_an_output_a_class_and_no_statistics(place):
