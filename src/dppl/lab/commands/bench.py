@@ -115,7 +115,7 @@ class Bench:
                 return
             if self.list:
                 for name, one in FIGURES.items():
-                    echo(f"{name:<16}{one.title}: {one.needs}")
+                    echo(f"{name:<25}{one.title}: {one.needs}")
                 return
             if self.figure not in FIGURES:
                 raise ParameterError(

@@ -33,7 +33,7 @@ def load(spec: DatasetSpec) -> Dataset:
     if spec.images is None:
         return load_dataset(spec)
     spec.check()
-    parts, pools = read_parts(spec.images, spec.network)
+    parts, pools = split_images(spec.images, spec.network)
     for name, path in spec.pools.items():
         pools[name], _ = read_folder(path, spec.network)
     embedded = {name: features(spec.network, rows) for name, rows in pools.items()}
@@ -76,7 +76,9 @@ def read_folder(place: Path, network: str) -> tuple[NDArray[np.uint8], Array]:
     return np.stack(images), np.array(labels)
 
 
-def read_parts(place: Path, network: str) -> tuple[dict[str, Array], dict[str, Array]]:
+def split_images(
+    place: Path, network: str
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return training and test images with their labels, by the names of `Dataset`, and public images.
 
     A folder has the subfolders train and test, or one for each class: then a random

@@ -18,7 +18,7 @@ from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
 from dppl.lab.commands.bench import Bench
 from dppl.lab.experiments.datasets import PublicTraining
-from dppl.lab.experiments.image_sets import load, read_parts
+from dppl.lab.experiments.image_sets import load, split_images
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
@@ -93,7 +93,7 @@ def results(experiment):
 
 
 def test_no_image_is_in_training_and_test(place):
-    parts, _ = read_parts(place / "photos", URI)
+    parts, _ = split_images(place / "photos", URI)
     train, test = numbers(parts["X"]), numbers(parts["X_test"])
     assert sorted(train + test) == list(range(len(CLASSES) * EACH))
     assert len(test) == len(CLASSES) * EACH // 5
@@ -108,16 +108,16 @@ def test_the_test_set_of_a_folder_is_its_own(place):
         (place / "own" / part).mkdir(parents=True)
         for name in names:
             (place / "photos" / name).rename(place / "own" / part / name)
-    parts, _ = read_parts(place / "own", URI)
+    parts, _ = split_images(place / "own", URI)
     assert set(parts["y"]) == set("abc")
     assert set(parts["y_test"]) == set("def")
     (place / "own" / "test").rename(place / "own" / "later")
     with pytest.raises(InputError, match="both of the subfolders"):
-        read_parts(place / "own", URI)
+        split_images(place / "own", URI)
 
 
 def test_digits_have_public_rows_that_are_neither_private_nor_tests():
-    parts, pools = read_parts(Path("digits"), URI)
+    parts, pools = split_images(Path("digits"), URI)
     sizes = [len(rows) for rows in (parts["X"], parts["X_test"], pools["digits"])]
     assert sum(sizes) == 1797
     assert min(sizes) > 200
@@ -378,7 +378,7 @@ def test_a_configuration_trains_its_network_first(torch, place, write_config, ca
     request.run()
     weights = Path("made.safetensors").read_bytes()
     module, _ = on_pixels(made)
-    parts, _ = read_parts(place / "photos", URI)
+    parts, _ = split_images(place / "photos", URI)
     images = torch.from_numpy(np.concatenate([parts["X"], parts["X_test"]]))
     labels = np.concatenate([parts["y"], parts["y_test"]])
     with torch.no_grad():
