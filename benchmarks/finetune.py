@@ -1,19 +1,8 @@
 """Sparse fine-tuning on images, for docs/finetune.md. Needs torch; `speed` also needs opacus.
 
-    python benchmarks/finetune.py accuracy [PROCESSES]
-    python benchmarks/finetune.py few-shot [PROCESSES]
     python benchmarks/finetune.py film [PROCESSES]
     python benchmarks/finetune.py speed [FOLDER]
     python benchmarks/finetune.py speed vit
-
-accuracy: a small ResNet with group normalisation is trained on scikit-learn's digits 0
-to 4 (public), and fine-tuned on 5 to 9 (private). Prints mean accuracy and standard
-deviation of three seeds, trained weights and seconds a fit. Noise is seeded, so nothing
-here is private.
-
-few-shot: the five classes with 5, 20 and 50 records each (public numbers), as CD-FSL
-draws them: mean accuracy of 60 trials and its 95 % interval. 200 full batches at a
-noise multiplier of 15, which is what the paper used there.
 
 film: streams of tasks, for docs/continual.md. Half of the digits 0 to 4 are public and
 train the network; of all others two thirds are learned and one third tests. Mean
@@ -44,35 +33,19 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
+from dppl import ApproxDP
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
-from dppl.finetune import Recipe, SparseFinetuner, select_weights
+from dppl.finetune import Recipe, select_weights
 from dppl.finetune.gradients import NetworkGradients
-from dppl.kernel.mechanisms import gaussian
 from dppl.lab import FilmEnsemble
 from dppl.lab.task_streams import class_incremental, shuffled
 
 DELTA = 1e-5
 SEEDS = (0, 1, 2)
-EPSILONS = (0.5, 1.0, 1.5, np.inf)
-TRAIN = 600  # a public number
-RATE = 0.1
-EPOCHS = 50
 EPOCHS_FILM = 10
 EPSILONS_FILM = (1.0, 8.0)
 METHODS_FILM = ("FiLM", "ensemble", "discriminant")
-EPOCHS_FEW = 200
-NOISE_FEW = 15.0
 ALL = ("head", "norm", "conv")
-VARIANTS = (
-    "head",
-    "head + norm (FiLM)",
-    "head + conv",
-    "all",
-    "all, random mask",
-    "full",
-    "features, default method",
-)
 # What is trained, and the share of convolutions.
 PARTS_OF = {
     "head": (("head",), 1.0),
@@ -163,119 +136,6 @@ def pretrained(share=1):
             optimiser.step()
         schedule.step()
     return net.requires_grad_(False).eval()
-
-
-class RandomMask(SparseFinetuner):
-    """As many weights of convolutions, chosen at random."""
-
-    def _selected(self, n_classes):
-        module, selection = super()._selected(n_classes)
-        names = list(select_weights(module, ("conv",), sparsity=1.0))
-        sizes = [module.get_parameter(name).numel() for name in names]
-        rng = np.random.default_rng(self.random_state)
-        taken = np.sort(
-            rng.choice(sum(sizes), round(self.sparsity * sum(sizes)), replace=False)
-        )
-        starts = np.cumsum([0, *sizes])
-        for name, start, stop in zip(names, starts, starts[1:], strict=False):
-            selection.pop(name, None)
-            if len(places := taken[(taken >= start) & (taken < stop)] - start):
-                selection[name] = places
-        return module, selection
-
-
-def estimator(variant, epsilon, seed):
-    kind = RandomMask if "random" in variant else SparseFinetuner
-    options = {"sparsity": 1.0} if variant == "full" else {}
-    train = {
-        "head": ("head",),
-        "head + norm (FiLM)": ("head", "norm"),
-        "head + conv": ("head", "conv"),
-    }.get(variant, ALL)
-    return kind(
-        pretrained(),
-        ApproxDP(min(epsilon, 10.0), DELTA),
-        range(5),
-        train=train,
-        sampling_rate=RATE,
-        recipe=Recipe(epochs=EPOCHS, batch_size=RATE * TRAIN, block=84),
-        random_state=seed,
-        **options,
-    )
-
-
-def cell(task):
-    variant, epsilon, seed = task
-    torch.set_num_threads(1)
-    x, y = images(5, 9)
-    order = np.random.default_rng(seed).permutation(len(x))
-    train = order[:TRAIN]
-    test = order[TRAIN:]
-    start = time.perf_counter()
-    if "features" in variant:
-        with torch.no_grad():
-            features = pretrained()[:-1](torch.from_numpy(x)).numpy()
-        model = SoftmaxPrototypes(
-            ApproxDP(min(epsilon, 1e4), DELTA, allow_weak=True),
-            range(5),
-            random_state=seed,
-        )
-        model.fit(features[train], y[train])
-        return (
-            model.score(features[test], y[test]),
-            model.prototypes_.size,
-            time.perf_counter() - start,
-        )
-    model = estimator(variant, epsilon, seed)
-    if np.isinf(epsilon):  # no noise; clipping stays
-        with patch.object(gaussian, "sampled_gaussian_multiplier", return_value=1e-6):
-            model.fit(x[train], y[train])
-    else:
-        model.fit(x[train], y[train])
-    size = sum(
-        model.module.get_parameter(n).numel() if p is None else len(p)
-        for n, p in model.selection_.items()
-    )
-    return model.score(x[test], y[test]), size, time.perf_counter() - start
-
-
-def trial(task):
-    variant, shots, seed = task
-    torch.set_num_threads(1)
-    x, y = images(5, 9)
-    order = np.random.default_rng(seed).permutation(len(x))
-    train = np.concatenate([order[y[order] == label][:shots] for label in range(5)])
-    test = np.setdiff1d(order, train)
-    model = SparseFinetuner(
-        pretrained(),
-        GaussianDP(EPOCHS_FEW**0.5 / NOISE_FEW),
-        range(5),
-        train=("head",) if variant == "head" else ALL,
-        sampling_rate=1.0,
-        recipe=Recipe(
-            epochs=EPOCHS_FEW, batch_size=5 * shots, block=min(5 * shots, 128)
-        ),
-        random_state=seed,
-    )
-    return model.fit(x[train], y[train]).score(x[test], y[test])
-
-
-def few_shot(processes):
-    budget = GaussianDP(EPOCHS_FEW**0.5 / NOISE_FEW)
-    print(
-        f"epsilon {budget.to_approx(DELTA).epsilon:.3g} at delta {DELTA:g}", flush=True
-    )
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for variant in ("head", "all"):
-            for shots in (5, 20, 50):
-                found = list(
-                    pool.map(trial, [(variant, shots, seed) for seed in range(60)])
-                )
-                half = 1.96 * np.std(found, ddof=1) / len(found) ** 0.5
-                print(
-                    f"| {variant} | {shots} | {np.mean(found):.3f} ± {half:.3f} |",
-                    flush=True,
-                )
 
 
 @cache
@@ -380,26 +240,6 @@ def film(processes):
             print(
                 f"{method}: {times[0]:.1f} s to learn, {times[1]:.3f} s for 1,000 images"
             )
-
-
-def accuracy(processes):
-    tasks = [(v, e, s) for v in VARIANTS for e in EPSILONS for s in SEEDS]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        found = dict(zip(tasks, pool.map(cell, tasks), strict=True))
-    print(
-        "| trained | weights | "
-        + " | ".join(f"epsilon {e:g}" for e in EPSILONS)
-        + " | seconds a fit |"
-    )
-    print("| --- " * (len(EPSILONS) + 3) + "|")
-    for variant in VARIANTS:
-        cells = [[found[variant, e, s] for s in SEEDS] for e in EPSILONS]
-        numbers = " | ".join(
-            f"{np.mean([c[0] for c in row]):.3f} ± {np.std([c[0] for c in row]):.3f}"
-            for row in cells
-        )
-        seconds = np.mean([c[2] for row in cells for c in row])
-        print(f"| {variant} | {cells[0][0][1]:,} | {numbers} | {seconds:.0f} |")
 
 
 class Narrow(nn.Module):
@@ -632,11 +472,7 @@ def rounding(folder=None):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if sys.argv[1] == "accuracy":
-        accuracy(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
-    elif sys.argv[1] == "few-shot":
-        few_shot(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
-    elif sys.argv[1] == "film":
+    if sys.argv[1] == "film":
         film(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     elif sys.argv[1] == "one":
         one_speed(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -179,6 +179,8 @@ def test_only_one_module_draws_noise():
         "prediction/one_record.py",  # seeds with which classifiers draw alike for each record
         "lab/experiments/datasets.py",  # subsets of evaluation data and of public rows
         "lab/experiments/tuning.py",  # validation parts
+        "lab/finetuner.py",  # masks and first weights, of public networks
+        "lab/pretraining.py",  # first weights and the order of public images
         "lab/longtail.py",  # subsets of evaluation data
         "lab/task_streams.py",  # the order of public classes, and streams of evaluation data
     }

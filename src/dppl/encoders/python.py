@@ -38,10 +38,26 @@ def load(source: EncoderUri, device: str, precision: str) -> ImageAdapter:
 
 
 def build(source: EncoderUri) -> ImageModel:
-    """Return the whole network."""
+    """Return the whole network with its weights."""
+    code, _, weights = source.name.rpartition("@")
+    if code and not Path(weights).is_file():
+        raise InputError(f"there is no file of weights {weights}.")
+    model = made(code, source)
+    load_file = importlib.import_module("safetensors.torch").load_file
+    try:
+        model.module.load_state_dict(load_file(weights))
+    except Exception as error:  # safetensors and torch have their own errors for a file that is something else
+        raise InputError(
+            f"{weights} does not hold the weights of the network that {code} makes; it must be a "
+            f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"
+        ) from None
+    return model
+
+
+def made(code: str, source: EncoderUri) -> ImageModel:
+    """Return the whole network as its code, MODULE:FUNCTION, makes it."""
     torch = optional("torch", "torch", "torch")
     source.check(OPTIONS)
-    code, _, weights = source.name.rpartition("@")
     place, _, function = code.rpartition(":")
     if not place or not function:
         raise ParameterError(
@@ -51,21 +67,11 @@ def build(source: EncoderUri) -> ImageModel:
         raise ParameterError(
             "a network of code must say how large its images are, as in ...?size=32."
         )
-    if not Path(weights).is_file():
-        raise InputError(f"there is no file of weights {weights}.")
     module = _call(place, function)
     if not isinstance(module, torch.nn.Module):
         raise InputError(
             f"{function} of {place} must return a torch.nn.Module; it returned another object."
         )
-    load_file = importlib.import_module("safetensors.torch").load_file
-    try:
-        module.load_state_dict(load_file(weights))
-    except Exception as error:  # safetensors and torch have their own errors for a file that is something else
-        raise InputError(
-            f"{weights} does not hold the weights of the network that {place}:{function} makes; it must be a "
-            f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"
-        ) from None
     preprocessing = Preprocessing.of(
         {**source.options, "size": source.number("size", 1)}
     )

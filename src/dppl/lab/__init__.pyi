@@ -4,6 +4,7 @@ from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegressi
 from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
 from .core_means import FriendlyCoreMeans as FriendlyCoreMeans
 from .film import FilmEnsemble as FilmEnsemble
+from .finetuner import ControlFinetuner as ControlFinetuner
 from .global_adapt import GlobalAdapt as GlobalAdapt
 from .longtail import long_tailed as long_tailed
 from .longtail import long_tailed_sizes as long_tailed_sizes

@@ -98,7 +98,7 @@ def test_a_record_or_person_moves_all_answers_together_no_further_than_the_budge
         model.fit(X, y, groups=None if each == 1 else ids)
     with watched([answer for _, _, answer in first]) as second:
         model.fit(X[others], y[others], groups=None if each == 1 else ids[others])
-    assert len(first) == len(second) == 4 + 2 * (4 + 16)
+    assert len(first) == len(second) == 4 + 2 * (5 + 16)
     moved = sum(
         spent(one, other, one[0].times)
         for one, other in zip(first, second, strict=True)

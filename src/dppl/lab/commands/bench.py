@@ -4,14 +4,16 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from dppl._utils.progress import progress
 from dppl.cli._output import console, echo, note, printable
 from dppl.cli._request import argument, flag, option, request
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE
-from dppl.lab.experiments.config import figure_as_yaml, load_experiment
+from dppl.lab.experiments.config import Experiment, figure_as_yaml, load_experiment
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells
 from dppl.lab.experiments.names import place_of, pool_name, ratio_name, series_name
+from dppl.lab.experiments.network_methods import weights_of_uri
 from dppl.lab.experiments.papers import FIGURES
 from dppl.lab.experiments.published import convert
 from dppl.lab.experiments.results import (
@@ -67,8 +69,9 @@ class Bench:
 
     experiment: str = argument(
         "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, few-shot, means, votes, paper; of streams of "
-        "tasks continual, continual-quick, continual-paper. Or a results file, whole or partial, to draw or to pack.",
+        "YAML file, or one of: quick, text, images, assistant, examples, few, few-shot, means, votes, luo, luo-digits, "
+        "luo-few-shot, luo-few-shot-digits, paper; of streams of tasks continual, continual-quick, continual-paper. Or a "
+        "results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",
@@ -112,7 +115,7 @@ class Bench:
                 return
             if self.list:
                 for name, one in FIGURES.items():
-                    echo(f"{name:<16}{one.title}: {one.needs}")
+                    echo(f"{name:<25}{one.title}: {one.needs}")
                 return
             if self.figure not in FIGURES:
                 raise ParameterError(
@@ -126,6 +129,8 @@ class Bench:
         if config.endswith(SUFFIXES):
             _report(Path(config), out)
             return
+        if not self.dry_run:
+            _pretrain(load_experiment(config, self.data, check=False))
         experiment = load_experiment(config, self.data)
         if out is None:
             results = Path(f"{experiment.name}.jsonl")
@@ -174,6 +179,16 @@ class Bench:
         # A script sees from the exit code that some cells have no number.
         if summary.failed:
             sys.exit(_CELLS_FAILED)
+
+
+def _pretrain(experiment: Experiment) -> None:
+    """Train networks in public that data sets say how to make, and that are not there."""
+    for spec in experiment.datasets.values():
+        if spec.pretrain is not None and not weights_of_uri(spec.network).exists():
+            from dppl.lab.pretraining import pretrain  # here, because few need it
+
+            with progress("training in public", spec.pretrain.epochs) as advance:
+                pretrain(spec.network, spec.pretrain, advance)
 
 
 def _convert(published: Path, folder: Path | None) -> None:

@@ -47,6 +47,9 @@ class Cell:
     )
     search: int = 0  # mean number of runs of a private search for settings; 0 for none
     shots: int | None = None  # private records of each class; None is all
+    ways: int | None = None  # classes that the seed draws; None is all
+    network: str | None = None  # hash of the network that is trained, or embeds images
+    layers: bool = False  # whether the result says what is trained of each layer
     scatter: bool = False  # whether the result has true and private means, in a plane
 
     @property
@@ -81,4 +84,7 @@ class Cell:
         return budget_from_dict(self.budget, **how)
 
 
-_LATER = ("examples", "stream", "in_all", "classes", "search", "shots", "scatter")
+_LATER = (
+    *("examples", "stream", "in_all", "classes", "search", "shots", "scatter"),
+    *("ways", "network", "layers"),
+)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dppl.encoders.load import without_folders
-from dppl.lab.experiments.method_kinds import ComparedMethod, Range
+from dppl.finetune.weights import PARTS, WeightKind
+from dppl.lab.experiments.method_kinds import ComparedMethod, Range, Space
 from dppl.lab.experiments.network_methods import NetworkMethod
 from dppl.methods.registry import BY_NAME, ENTRIES
 
@@ -21,6 +22,14 @@ def _registered(
     return ComparedMethod(
         label.format(entry.label or entry.name), estimator, fixed or {}, **more
     )
+
+
+def _trained(
+    label: str, *train: WeightKind, space: Space | None = None, **fixed: Any
+) -> NetworkMethod:
+    """Return a method that trains these parts of a network."""
+    fixed = {"start": "public", **fixed, "train": train}
+    return NetworkMethod(label, "ControlFinetuner", fixed, space=space or {})
 
 
 # What a search may choose from. Of a pool of coordinates, of K, and of bounds on 1 +
@@ -138,9 +147,13 @@ _NAMED: dict[str, ComparedMethod] = {
             "n_queries": (50, 100, 200, 400),
         },
     ),
-    "film": NetworkMethod(
-        "DP-FiLM", "SparseFinetuner", {"train": ("head", "norm")}, space=_FILM
-    ),
+    "film": _trained("DP-FiLM", "head", "norm", space=_FILM),
+    # Luo et al. (CVPR 2021): the controls of section 5.3, table 3, and the method.
+    "head": _trained("Head, DP-SGD", "head", space=_FILM),
+    "head-conv": _trained("Sparse fine-tuning without norm", "head", "conv"),
+    "sparse": _trained("Sparse fine-tuning", *PARTS),
+    "all-weights": _trained("All weights, DP-SGD", *PARTS, sparsity=1.0),
+    "scratch": _trained("DP-SGD from scratch", *PARTS, sparsity=1.0, start="random"),
     "ncm": ComparedMethod("Nearest class mean", "NonPrivateNearestMean"),
     "lda": ComparedMethod("LDA", "NonPrivateLDA"),
     "logistic": ComparedMethod("Logistic regression", "NonPrivateLogisticRegression"),

@@ -5,10 +5,12 @@ References
 DPPL-v1: Wahdany, Jagielski, Dziedzic, Boenisch, arXiv:2406.08039.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
+from dppl.lab.experiments.compared_methods import label
 from dppl.lab.experiments.figures import (
     BALANCED_LABEL,
     BAND_NOTE,
@@ -45,6 +47,8 @@ def comparisons(rows: DataFrame) -> Iterator[MarkdownPart]:
         _sweeps,
         _in_plane,
         _coinpress,
+        _noise,
+        _trained,
     ):
         pictures += [
             picture
@@ -185,8 +189,8 @@ def _top_k(task: Any, rows: DataFrame) -> Iterator[Picture]:
         return
     # One prototype a class is the method `public`; it is compared where all else is the
     # same.
-    settings = [_all_but_k(cell) for cell in chosen["cell"]]
-    same = rows["cell"].map(lambda cell: _all_but_k(cell) in settings)
+    settings = [_all_but(cell, "n_prototypes") for cell in chosen["cell"]]
+    same = rows["cell"].map(lambda cell: _all_but(cell, "n_prototypes") in settings)
     compared = rows[
         (rows["method"] == "public-topk") | ((rows["method"] == "public") & same)
     ]
@@ -288,6 +292,92 @@ def _in_plane(task: Any, rows: DataFrame) -> Iterator[Picture]:
         )
 
 
+def _with_layers(rows: DataFrame) -> DataFrame:
+    """Return the rows that say what is trained of each layer, one for each method and budget."""
+    rows = rows[rows["result"].map(lambda result: "layers" in result)]
+    return rows.drop_duplicates(["label", "mu"]).sort_values("mu", kind="stable")
+
+
+# What a network consists of, as in figure 3 of Luo et al.
+_KINDS = {"conv": "convolutions", "norm": "normalisation", "head": "head"}
+
+
+def _noise(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Luo et al. (2021) figure 3: noise over gradient in each layer, and over all by the share of weights."""
+    rows = _with_layers(rows)
+    budgets = list(by(rows[rows["notion"] != "none"], "budget"))
+    if not budgets:
+        return
+    # Layers have room for one budget, the one in the middle.
+    budget, group = budgets[(len(budgets) - 1) // 2]
+    ratio = "noise over gradient"
+    yield Picture(
+        f"noise-layers-{slug(*task)}",
+        f"Noise over gradient in each layer, {budget}: {', '.join(task)}.",
+        "Of the sum that a step expects, at the trained weights of the first seed. Layers count from the input. "
+        "**Gradients are not private**; they are shown because these data are public.",
+        draw(
+            [(title, _layers(group, kind, _ratio)) for kind, title in _KINDS.items()],
+            ratio,
+            "layer",
+            log_y=True,
+        ),
+    )
+    panels = []
+    for budget, group in budgets:
+        by_share: dict[str, dict[float, list[float]]] = {}
+        for _, row in group.iterrows():
+            every = row["result"]["layers"]
+            rest = _all_but(row["cell"], "sparsity")
+            name = label(row["method"], rest)
+            by_share.setdefault(name, {})[_share(*every)] = [_ratio(*every)]
+        panels.append((budget, [Line(*one) for one in by_share.items()]))
+    percent = "% of all weights that are trained"
+    yield Picture(
+        f"noise-share-{slug(*task)}",
+        f"Noise over gradient by the share of weights: {', '.join(task)}.",
+        "Over all trained weights together, as in the figure of layers.",
+        draw(panels, ratio, percent, log_x=True, log_y=True),
+    )
+
+
+def _trained(task: Any, rows: DataFrame) -> Iterator[Picture]:
+    """Luo et al. (2021) figure 4: the share of each convolution that is trained."""
+    rows = _with_layers(rows).drop_duplicates("name")
+    drawn = _layers(rows[rows["method"] == "sparse"], "conv", _share)
+    if drawn:
+        yield Picture(
+            f"trained-layers-{slug(*task)}",
+            f"Share of each convolution that is trained: {', '.join(task)}.",
+            "Layers count from the input, with those of normalisation, which are trained whole.",
+            draw([("", drawn)], "% of a layer's weights", "layer"),
+        )
+
+
+def _layers(rows: DataFrame, kind: str, value: Callable[..., float]) -> list[Line]:
+    """Return a value of each layer of a kind, by its number; layers in which nothing is trained have none."""
+    found = []
+    for name, result in zip(rows["name"], rows["result"], strict=True):
+        values = {
+            float(place): [value(one)]
+            for place, one in enumerate(result["layers"], 1)
+            if one["trained"] and one["kind"] == kind
+        }
+        found.append(Line(name, values))
+    return [one for one in found if one.values]
+
+
+def _ratio(*layers: Any) -> float:
+    noise = math.hypot(*(one["noise"] for one in layers))
+    gradient = math.hypot(*(one["gradient"] for one in layers))
+    return noise / gradient if gradient else math.inf
+
+
+def _share(*layers: Any) -> float:
+    trained = sum(one["trained"] for one in layers)
+    return float(100 * trained / sum(one["weights"] for one in layers))
+
+
 def _coinpress(task: Any, rows: DataFrame) -> Iterator[Picture]:
     """DPPL-v1 figure 13: radius of the ball and norm of the estimate over the steps, where results have them."""
     rows = rows[rows["result"].map(lambda result: "coinpress" in result)]
@@ -325,9 +415,7 @@ def _numbered(label: str, values: Sequence[float], first: int) -> Line:
     return Line(label, {place: [value] for place, value in enumerate(values, first)})
 
 
-def _all_but_k(cell: Any) -> dict[str, Any]:
+def _all_but(cell: Any, left_out: str) -> dict[str, Any]:
     return {
-        name: value
-        for name, value in cell["parameters"].items()
-        if name != "n_prototypes"
+        name: value for name, value in cell["parameters"].items() if name != left_out
     }

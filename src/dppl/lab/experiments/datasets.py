@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._utils import validate
 from dppl._utils.types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.io import load_sample
@@ -23,6 +24,8 @@ NAMES = "names"
 # of the embeddings; and that of a data set in one piece.
 IMAGES = ("train_images", "test_images")
 WHOLE_IMAGES = "images"
+# Of scikit-learn, as images.
+DIGITS = "digits"
 # The file of the ids of persons, of the training rows.
 GROUPS = "groups"
 SAMPLE = "sample"
@@ -35,6 +38,12 @@ def random_rows(n: int, size: int, seed: int) -> NDArray[np.int64]:
     return np.sort(
         np.random.default_rng(seed).choice(n, size=size, replace=False)
     ).astype(np.int64)
+
+
+def held_out(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a random fifth of n places, always the same, and the others."""
+    chosen = random_rows(n, int(_TEST_SHARE * n), seed=0)
+    return chosen, np.setdiff1d(np.arange(n), chosen)
 
 
 def rows_of_classes(
@@ -146,6 +155,25 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicTraining:
+    """How a network is trained in public: by default as in Luo et al. (CVPR 2021), section 5.8."""
+
+    images: str  # a folder with a subfolder for each class, or `DIGITS`
+    epochs: int = 200
+    batch_size: int = 128
+    learning_rate: float = 0.1  # falls as a cosine over all epochs
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    augment: bool = False  # flips, and moves by up to an eighth of the side
+    seed: int = 0
+
+    __pydantic_config__ = _CLOSED
+
+    def __post_init__(self) -> None:
+        validate.positive_integer(epochs=self.epochs, batch_size=self.batch_size)
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSpec:
     """Where a data set lies."""
 
@@ -162,22 +190,31 @@ class DatasetSpec:
     source: str = ""  # what to tell someone who does not have the files
     # data sets that this one joins, each with separate classes; it has no files then
     parts: tuple[DatasetSpec, ...] = ()
+    # a folder of images, or `DIGITS`, and the network that embeds them; it has no files
+    # then, and its pools are folders
+    images: Path | None = None
+    network: str = ""
+    # how the network is made, with the place of the images in full
+    pretrain: PublicTraining | None = None
 
     @property
     def has_images(self) -> bool:
         """Whether methods that train a network can be compared on it."""
         if self.parts:
             return all(part.has_images for part in self.parts)
-        return not self.files.keys().isdisjoint((*IMAGES, WHOLE_IMAGES))
+        named = (*IMAGES, WHOLE_IMAGES)
+        return self.images is not None or not self.files.keys().isdisjoint(named)
 
     def check(self) -> None:
         """Look whether the files are there, and text files have a line for each row."""
         for part in self.parts:
             part.check()
-        files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        files = [*self.files.values(), *self.pools.values(), *self.lines.values()]
+        if self.images is not None and self.images != Path(DIGITS):
+            files.append(self.images)
         # Files are looked for before anything is computed; the first that is missing is
         # named.
-        missing = [path for path in files if not path.is_file()]
+        missing = [path for path in files if not path.exists()]
         if missing:
             more = ""
             if len(missing) > 1:
@@ -218,11 +255,42 @@ class Dataset:
         None  # shape (n,); the ids of persons of the rows of X, where a file holds them
     )
     images: tuple[Array, ...] = ()  # what X and X_test are embeddings of
+    network: str = ""  # the one that they are by, where images name one
+    given: dict[str, Any] = field(default_factory=dict)  # parameters of its methods
 
     def of_images(self) -> Dataset:
-        """Return the data set with images in the place of embeddings."""
+        """Return the data set with images in the place of embeddings, for methods that train its network."""
         X, X_test = self.images
-        return replace(self, X=X, X_test=X_test)
+        given = {"network": self.network} if self.network else {}
+        return replace(self, X=X, X_test=X_test, given=given)
+
+    def few(self, ways: int | None, shots: int | None, seed: int) -> Dataset:
+        """Return the data set with so many classes, drawn with the seed of the run, each of enough records."""
+        present, sizes = np.unique(self.y, return_counts=True)
+        if shots is not None and sizes.min() < shots:
+            raise InputError(
+                f"shots: {shots} records of each class are more than class {present[sizes.argmin()]} has."
+            )
+        if ways is None:
+            return self
+        if ways > len(present):
+            raise InputError(
+                f"ways: {ways} classes are more than the data set has, {len(present)}."
+            )
+        drawn = np.random.default_rng((seed, 6)).choice(present, ways, replace=False)
+        kept = [np.isin(labels, drawn) for labels in (self.y, self.y_test)]
+        return replace(
+            self,
+            X=self.X[kept[0]],
+            y=self.y[kept[0]],
+            X_test=self.X_test[kept[1]],
+            y_test=self.y_test[kept[1]],
+            classes=np.sort(drawn),
+            names=None,
+            images=tuple(
+                one[rows] for one, rows in zip(self.images, kept, strict=False)
+            ),
+        )
 
     def split(
         self, examples: ExampleSpec | None, seed: int
@@ -306,7 +374,7 @@ class Dataset:
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
-    """Load a data set; rows stay on disk until they are used."""
+    """Load a data set of embeddings; rows stay on disk until they are used."""
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:

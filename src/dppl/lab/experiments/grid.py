@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -30,6 +31,7 @@ from dppl.lab.experiments.compared_methods import (
     searched_method,
 )
 from dppl.lab.experiments.datasets import (
+    DIGITS,
     GROUPS,
     IMAGES,
     NAMES,
@@ -41,7 +43,9 @@ from dppl.lab.experiments.datasets import (
     ExampleSpec,
     Merged,
     Pool,
+    PublicTraining,
 )
+from dppl.lab.experiments.network_methods import network_digest
 from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.methods.registry import BY_NAME
 
@@ -154,6 +158,10 @@ class _Dataset(_Strict):
         None
     ]  # tasks of few classes; None is the data set as it is
     shots: Several[Count | None] = [None]  # private records of each class
+    ways: Several[Count | None] = [None]  # classes that a seed draws
+    images: str | None = None  # a folder of images, or digits
+    network: str | None = None  # that embeds images, and that methods train
+    pretrain: PublicTraining | None = None  # how that is made
 
     @model_validator(mode="before")
     @classmethod
@@ -167,18 +175,41 @@ class _Dataset(_Strict):
         known = {NAMES, GROUPS, *PARTS, *IMAGES}
         if self.whole:
             known = {NAMES, GROUPS, *WHOLE, WHOLE_IMAGES}
-        _refuse(
-            {
-                f"files has an unknown key {part!r}": part not in known
-                for part in self.files
-            }
-        )
+        rules = {
+            f"files has an unknown key {part!r}": part not in known
+            for part in self.files
+        }
+        rules |= {
+            "images and network go together; add the other": (self.images is None)
+            != (self.network is None),
+            "pretrain is for images": self.pretrain is not None and self.images is None,
+            "images have no files, and are not whole": self.images is not None
+            and bool(self.files or self.whole),
+        }
+        _refuse(rules)
         return self
 
     def spec(self, data: Path, source: str) -> tuple[DatasetSpec, list[Pool]]:
         """Return where the data set lies, and its public pools."""
         if self.name == SAMPLE and self.folder is None:
             return DatasetSpec(SAMPLE, self.encoder), [Pool("digits")]
+        pools = [
+            Pool(one.name, one.first, rows, tuple(one.without))
+            for one in self.public
+            for rows in one.rows
+        ]
+        paths = {one.name: data / one.file for one in self.public}
+        if self.images is not None:
+            place = data / self.images
+            if self.images == DIGITS:
+                place = Path(DIGITS)
+                pools.append(Pool(DIGITS))
+            spec = DatasetSpec(self.name, self.encoder, {}, paths, {}, source)
+            made = self.pretrain
+            if made is not None and made.images != DIGITS:
+                made = replace(made, images=str(data / made.images))
+            network = str(self.network)
+            return replace(spec, images=place, network=network, pretrain=made), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files
@@ -186,12 +217,6 @@ class _Dataset(_Strict):
             part: data / (self.folder or self.name) / name
             for part, name in names.items()
         }
-        pools = [
-            Pool(one.name, one.first, rows, tuple(one.without))
-            for one in self.public
-            for rows in one.rows
-        ]
-        paths = {one.name: data / one.file for one in self.public}
         lines = {one.name: data / one.lines for one in self.public if one.lines}
         return DatasetSpec(self.name, self.encoder, files, paths, lines, source), pools
 
@@ -257,6 +282,7 @@ class _Method(BaseModel):
     ]
     in_all: Several[Flag] = [False]
     scatter: Flag = False
+    layers: Flag = False
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -285,6 +311,8 @@ class _Method(BaseModel):
             and (method.of_images or not can_search),
             ".in_all is for streams": any(self.in_all) and not streams,
             f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
+            f".layers: {name} trains no network": self.layers and not method.of_images,
+            ".layers are for single fits": self.layers and streams,
             f": {name} starts from examples; add examples": method.needs_examples
             and not all(used),
             f".examples: {name} does not start from examples": any(used)
@@ -382,6 +410,7 @@ class _Data(NamedTuple):
     ratios: list[float | str]
     merged: list[Merged | None]
     shots: list[int | None]
+    ways: list[int | None]
 
 
 class _Choice(NamedTuple):
@@ -397,6 +426,7 @@ class _Choice(NamedTuple):
     examples: ExampleSpec | None
     in_all: bool
     scatter: bool
+    layers: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Whether the data set has the images, or the examples, of the method; class names fit unmerged classes only."""
@@ -440,6 +470,7 @@ def grid(
         for key, stream in tasks
         for classes in sources[key].merged
         for shots in sources[key].shots
+        for ways in sources[key].ways
         for ratio in sources[key].ratios
         for choice in choices
         if seed in choice.seeds and choice.fits(sources[key], classes)
@@ -451,6 +482,7 @@ def grid(
             stream=stream,
             classes=classes,
             shots=shots,
+            ways=ways,
         )
     }
     # Last, because whatever else is wrong can be said without the data.
@@ -503,7 +535,11 @@ def _datasets(config: _Config, folder: Path) -> dict[_Key, _Data]:
         # What a data set says of itself goes before what holds for all.
         ratios = config.ir if entry.ir is None else entry.ir
         sources[key] = _Data(
-            *entry.spec(folder, config.source), ratios, entry.classes, entry.shots
+            *entry.spec(folder, config.source),
+            ratios,
+            entry.classes,
+            entry.shots,
+            entry.ways,
         )
     return sources
 
@@ -522,7 +558,9 @@ def _joined(
     if len(parts) == 1:
         return parts[0].name, parts[0].encoder
     key = " + ".join(names), " + ".join(dict.fromkeys(part.encoder for part in parts))
-    sources[key] = _Data(DatasetSpec(*key, parts=parts), [], ratios, [None], [None])
+    sources[key] = _Data(
+        DatasetSpec(*key, parts=parts), [], ratios, [None], [None], [None]
+    )
     return key
 
 
@@ -556,6 +594,7 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 start,
                 in_all,
                 entry.scatter,
+                entry.layers,
             )
 
 
@@ -588,6 +627,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
     budgets: list[dict[str, float] | None] = [None]
     if method.private:
         budgets = [*choice.budgets]
+    network = choice.parameters.get("network") or spec.network
     pools: list[Pool | None] = [None]
     if data.pools and method.uses_public(choice.parameters):
         pools = [*data.pools]
@@ -615,5 +655,7 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             examples=choice.examples,
             in_all=choice.in_all,
             scatter=choice.scatter,
+            layers=choice.layers,
+            network=network_digest(network) if network else None,
             **place,
         )

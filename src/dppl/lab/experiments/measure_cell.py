@@ -30,9 +30,10 @@ from dppl.lab.experiments.compared_methods import ALL_METHODS, searched_method
 from dppl.lab.experiments.datasets import (
     Dataset,
     DatasetSpec,
-    load_dataset,
     rows_of_classes,
 )
+from dppl.lab.experiments.image_sets import load
+from dppl.lab.experiments.layer_noise import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import search_privately, tune
@@ -47,7 +48,7 @@ _LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
 def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
     """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
     cells = list(cells)
-    loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
+    loaded = {key: load(spec) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
@@ -109,7 +110,7 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
             warnings.simplefilter("always")
             key = cell.dataset, cell.encoder
             if key not in _LOADED:
-                _LOADED[key] = load_dataset(datasets[key])
+                _LOADED[key] = load(datasets[key])
             dataset = _given_to(cell, _LOADED[key])
             if cell.stream is None:
                 content = _measure(cell, dataset)
@@ -125,6 +126,7 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
 
 def _given_to(cell: Cell, dataset: Dataset) -> Dataset:
     """Return the data set as the cell has it: with its classes, and what its method is given."""
+    dataset = dataset.few(cell.ways, cell.shots, cell.seed)
     dataset = dataset.merged(cell.classes, cell.seed)
     if ALL_METHODS[cell.method].of_images:
         return dataset.of_images()
@@ -156,7 +158,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         persons = {}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
-    parameters = dict(cell.parameters)
+    parameters = dataset.given | cell.parameters
     searched = None
     seconds = dict[str, float]()
 
@@ -198,6 +200,8 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         )
     if cell.scatter:
         measured["scatter"] = _in_plane(model, X, y, dataset, predicted)
+    if cell.layers:
+        measured["layers"] = layers_of(model, X, y)
     return {**measured, "parameters": parameters, "search": searched}
 
 
@@ -329,7 +333,7 @@ def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) 
     budget = cell.make_budget()
     public = PublicData(dataset.public(cell.pool, cell.seed))
     model = ALL_METHODS[cell.method].build(
-        budget, dataset.classes, seed, cell.parameters, public
+        budget, dataset.classes, seed, dataset.given | cell.parameters, public
     )
     if cell.stream is None:
         return model

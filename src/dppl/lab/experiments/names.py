@@ -85,8 +85,10 @@ def place_of(cell: Cell) -> tuple[str, ...]:
     dataset = str(cell["dataset"]) + (
         f" ({Merged(**cell['classes']).name})" if "classes" in cell else ""
     )
-    if "shots" in cell:
-        dataset += f" ({cell['shots']} records a class)"
+    few = [f"{cell['ways']}-way"] if "ways" in cell else []
+    few += [f"{cell['shots']} records a class"] if "shots" in cell else []
+    if few:
+        dataset += f" ({', '.join(few)})"
     encoder = str(cell["encoder"]).replace(NOT_NAMED, f"encoder {NOT_NAMED}")
     names = [dataset, encoder]
     if "stream" in cell:

@@ -46,7 +46,7 @@ class Figure:
     sets: tuple[str, ...] = _SETS
     encoders: tuple[str, ...] = ()  # none are all
     methods: list[Any] = field(default_factory=list)  # none are the base's
-    ir: tuple[int, ...] = (1, 10, 50, 100)
+    ir: tuple[int, ...] = (1, 10, 50, 100)  # none is the natural one
     pools: tuple[str, ...] = ("imagenet",)
     rows: list[int | None] | None = None  # sizes of the pools
     streams: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Figure:
         if self.streams:
             return ", ".join(self.streams)
         by = ", ".join(self.encoders) or "all encoders"
-        ratios = ", ".join(map(str, self.ir))
+        ratios = ", ".join(map(str, self.ir)) or "natural"
         named = [one if isinstance(one, str) else one["method"] for one in self.methods]
         methods = ", ".join(named) or f"all methods of {self.base}"
         return f"{', '.join(self.sets)} by {by}, IR {ratios}; {methods}"
@@ -68,7 +68,14 @@ class Figure:
         content = copy.deepcopy(base)
         content["about"] = self.title
         if self.methods:
-            content["methods"] = self.methods
+            # By its name a method is as the base has it.
+            own = {
+                one["method"]: one for one in base["methods"] if isinstance(one, dict)
+            }
+            content["methods"] = [
+                own.get(one, one) if isinstance(one, str) else one
+                for one in self.methods
+            ]
         if self.streams:
             content["streams"] = list(self.streams)
             if not self.of_images:
@@ -77,9 +84,12 @@ class Figure:
                     one for one in content["methods"] if "network" not in one
                 ]
             return content
-        content["ir"] = list(self.ir)
+        if self.ir:
+            content["ir"] = list(self.ir)
         content["datasets"] = [
             {**one, "public": [self._pool(one, name) for name in self.pools]}
+            if self.pools
+            else one
             for one in content["datasets"]
             if one["name"] in self.sets
             and (not self.encoders or one["encoder"] in self.encoders)
@@ -114,6 +124,52 @@ def _of_all(first: int, title: str, draws: str, order: tuple[str, ...]) -> Any:
             title=f"{title} {name}", draws=draws, sets=(name,)
         )
         for place, name in enumerate(order)
+    }
+
+
+def _sparse(paper: str, end: str, main: str, *few: str) -> dict[str, Figure]:
+    """Return the figures of Sparse-FT, by the configurations whose names have this end, of a main data set and few-shot ones."""
+    as_base: dict[str, Any] = {
+        "base": f"luo{end}",
+        "sets": (main,),
+        "ir": (),
+        "pools": (),
+    }
+    layers = ["scratch", "all-weights", "film", "sparse"]
+    of = "Sparse fine-tuning and"
+    return {
+        f"{paper}:3": Figure(
+            title="Noise over gradient", draws="noise-", methods=layers, **as_base
+        ),
+        f"{paper}:4": Figure(
+            title="What is trained of each layer",
+            draws="trained-layers-",
+            methods=["sparse"],
+            **as_base,
+        ),
+        f"{paper}:5": Figure(
+            title="Accuracy over the budget",
+            draws="accuracy-",
+            methods=["sparse"],
+            **as_base,
+        ),
+        f"{paper}:table-1": Figure(
+            title=f"{of} other private methods",
+            draws="report.md",
+            methods=["scratch", "all-weights", "private-knn", "pate", "sparse"],
+            **as_base,
+        ),
+        f"{paper}:table-2": Figure(
+            title=f"{of} controls on few records",
+            draws="report.md",
+            **{**as_base, "base": f"luo-few-shot{end}", "sets": few},
+        ),
+        f"{paper}:table-3": Figure(
+            title=f"{of} its parts",
+            draws="report.md",
+            methods=["head", "film", "head-conv", "sparse"],
+            **as_base,
+        ),
     }
 
 
@@ -225,4 +281,6 @@ FIGURES: dict[str, Figure] = {
     "dp-cl:table-1": _stream("Split ImageNet-R", "report.md", "imagenet-r-10x20"),
     "dp-cl:a1": _stream("Split CIFAR-100", "forgetting-", "cifar100-10x10"),
     "dp-cl:a2": _stream("5-Dataset", "forgetting-", "5-dataset", of_images=True),
+    **_sparse("sparse-ft", "", "cifar10", "cropdisease", "eurosat", "isic2018"),
+    **_sparse("sparse-ft-digits", "-digits", "digits", "digits"),
 }

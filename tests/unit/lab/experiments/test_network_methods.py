@@ -10,7 +10,7 @@ from dppl.finetune.networks import load_network
 from dppl.lab.experiments.compared_methods import ALL_METHODS, METHODS
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.names import place_of, series_name
-from dppl.lab.experiments.network_methods import _on_pixels
+from dppl.lab.experiments.network_methods import on_pixels
 
 NETWORK = """
 import torch
@@ -70,7 +70,7 @@ def results(experiment):
 
 
 def test_a_network_sees_pixels_as_it_does_without_a_comparison(torch, network):
-    module, head = _on_pixels(network)
+    module, head = on_pixels(network)
     plain = load_network(network)
     image = np.random.default_rng(1).integers(0, 256, size=(6, 6, 3)).astype(np.uint8)
     prepared = plain.preprocessing(Image.fromarray(image))
@@ -78,7 +78,7 @@ def test_a_network_sees_pixels_as_it_does_without_a_comparison(torch, network):
     torch.testing.assert_close(module(torch.from_numpy(image[None])), expected)
     assert head == f"network.{plain.head}"
     # An image of another size becomes as large as the network takes it.
-    larger, _ = _on_pixels(network.replace("size=6", "size=12"))
+    larger, _ = on_pixels(network.replace("size=6", "size=12"))
     seen = []
     larger.network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     larger(torch.from_numpy(image[None]))

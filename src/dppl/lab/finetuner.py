@@ -1,0 +1,94 @@
+"""Controls of sparse fine-tuning: masks and starts at random, and the bound without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+from dppl._utils.optional import optional
+from dppl.finetune.layers import to_group_norm
+from dppl.finetune.sparse import SparseFinetuner
+from dppl.finetune.trainer import Training
+from dppl.finetune.weights import (
+    WeightSelection,
+    head_of,
+    is_convolution,
+    select_weights,
+)
+from dppl.methods.parameters import parameters
+
+
+@parameters
+class ControlFinetuner(SparseFinetuner):
+    """Train weights of a network as `SparseFinetuner` does, or other weights, or from another start.
+
+    Parameters
+    ----------
+    mask : {"largest", "random"}, default="largest"
+        Which weights of the convolutions are trained: the largest [1]_, or as many at
+        random.
+    start : {"public", "random"}, default="public"
+        Whether weights start as they are, or at random, with group normalisation in the
+        place of batch normalisation: DP-SGD from scratch [2]_.
+
+    Notes
+    -----
+    Masks and starts are drawn with `random_state`, or 0.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: as by
+    `SparseFinetuner`. Sensitivity: as there. Public inputs: as there, and what is drawn
+    at random. Not covered: as there.
+
+    References
+    ----------
+    .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse
+    network finetuning, CVPR, section 4.4.
+    .. [2] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016),
+    arXiv:1607.00133.
+    """
+
+    mask: Literal["largest", "random"] = "largest"
+    start: Literal["public", "random"] = "public"
+
+    def _selected(self, n_classes: int) -> tuple[Any, WeightSelection]:
+        module, selection = super()._selected(n_classes)
+        torch = optional("torch", "torch", "torch")
+        with torch.random.fork_rng():
+            torch.manual_seed(self.random_state or 0)
+            if self.start == "random":
+                module = to_group_norm(module)
+                head = head_of(module, self.head)
+                for name, layer in module.named_modules():
+                    if name != head and hasattr(layer, "reset_parameters"):
+                        layer.reset_parameters()
+            parts = self.train
+            if self.mask == "random" and not isinstance(parts, Mapping):
+                # The largest of equally distributed numbers are anywhere.
+                drawn = deepcopy(module)
+                for layer in filter(is_convolution, drawn.modules()):
+                    layer.weight.data.normal_()
+                selection = select_weights(
+                    drawn, parts, sparsity=self.sparsity, head=self.head
+                )
+        return module, selection
+
+
+class NoiselessFinetuner(ControlFinetuner):
+    """A bound: the same samples and clipped gradients, in whole numbers, and no guarantee."""
+
+    def fit(self, X: Any, y: Any, **further: Any) -> Self:
+        """Train, and promise nothing."""
+        super().fit(X, y, **further)
+        del self.guarantee_
+        return self
+
+    def _training(self, shape: tuple[int, ...], **further: Any) -> Training:
+        training = super()._training(shape, **further)
+        one = training.measurements["gradients"]
+        # One step of rounding, of 2²² that a record may add.
+        each = replace(one.mechanism.each, noise_std=1.0)
+        quiet = replace(one.mechanism, each=each)
+        training.measurements = {"gradients": replace(one, mechanism=quiet)}
+        return training
