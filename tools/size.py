@@ -26,7 +26,7 @@ BUDGET = {
     "io": 30800,
     "kernel": 66400,
     "lab": 44400,
-    "methods": 23300,
+    "methods": 23400,
     "planning": 5250,
     "prediction": 7800,
     "serve": 7100,

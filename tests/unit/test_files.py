@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -14,11 +13,11 @@ from dppl._utils import files
 from dppl._utils.files import (
     atomic_file,
     locked,
-    remove_parts,
     reserved,
     write_atomically,
 )
 from dppl.errors import InputError
+from killing import killed_everywhere, needs_fork
 
 POSIX = pytest.mark.skipif(
     os.name != "posix", reason="there are no such permissions and locks"
@@ -89,10 +88,30 @@ def test_a_streamed_file_has_its_name_at_the_end_and_not_before(tmp_path):
 def test_of_two_new_files_of_one_name_the_first_stays(tmp_path):
     path = tmp_path / "file"
     with pytest.raises(FileExistsError) as raised, atomic_file(path, overwrite=False):
-        write_atomically(path, b"first", overwrite=False)
+        path.write_bytes(b"first")
     assert raised.value.filename == str(path)
     assert path.read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@POSIX
+def test_one_writes_a_file_at_a_time(tmp_path):
+    path = tmp_path / "file"
+    with atomic_file(path, overwrite=True) as file:
+        file.write(b"first")
+        with pytest.raises(InputError, match="file is being written by another"):
+            write_atomically(path, b"second", overwrite=True)
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("broken", ["one", "two"])
+def test_of_two_files_both_are_written_or_none(broken, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    with pytest.raises(FileExistsError), files.new_files([one, two]):
+        (tmp_path / broken).write_bytes(b"of another")
+    assert os.listdir(tmp_path) == [broken]
+    assert (tmp_path / broken).read_bytes() == b"of another"
 
 
 @POSIX
@@ -118,33 +137,41 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
         write_atomically(tmp_path / "absent" / "file", b"", overwrite=True)
 
 
-KILLED = """
-import os, signal, sys
-from dppl._utils.files import atomic_file
+WRITERS = {
+    "two new": "for one in here.enter_context(files.new_files([Path('one'), Path('two')])): one.write(b'new')",
+    "one new": "files.write_atomically('one', b'new', overwrite=False)",
+    "one old": "files.write_atomically('one', b'new', overwrite=True)",
+    "reserved": "here.enter_context(files.reserved('one', 5, overwrite=False)).write(b'new')",
+}
+# What the next writer of these files, or a look whether they are there, begins with.
+SEEN = """[
+    files.remove_left([Path('one'), Path('two')][: 1 + ('two' in given['work'])]),
+    {path.name: path.read_text() for path in sorted(Path().iterdir())},
+][1]"""
 
-with atomic_file(sys.argv[1], overwrite=True) as file:
-    file.write(b"new" * 100_000)
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
-
-@POSIX
-def test_what_a_process_killed_while_it_writes_leaves_can_be_removed(tmp_path):
-    path = tmp_path / "file"
-    other = tmp_path / "other"
-    for one in (path, other):
-        one.write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    remove_parts(other)
-    assert (
-        sum(name[0] == "." and name.endswith(".part") for name in os.listdir(tmp_path))
-        == 1
+@needs_fork
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_writer_that_is_killed_anywhere_has_ended_or_left_nothing(writer, tmp_path):
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    (prepared / ".0123456789abcdef.part").touch()  # of another file
+    if writer == "one old":
+        (prepared / "one").write_text("old")
+    before = {path.name: path.read_text() for path in prepared.iterdir()}
+    killed, whole = killed_everywhere(
+        tmp_path,
+        f"with ExitStack() as here:\n {WRITERS[writer]}",
+        imports="from contextlib import ExitStack; from dppl._utils import files",
+        look=SEEN,
     )
-    remove_parts(path)
-    assert path.read_bytes() == b"old"
-    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+    assert set(whole.seen.values()) == {"", "new"}
+    ends = [one.killed.seen for one in killed]
+    n_before = ends.count(before)
+    assert ends == [before] * n_before + [whole.seen] * (len(ends) - n_before)
+    assert n_before > 1
+    assert (len(ends) > n_before) == (writer != "one old")
+    assert all(one.repeated.seen == whole.seen for one in killed)
 
 
 @POSIX
@@ -310,68 +337,38 @@ def test_a_private_file_goes_to_its_owners_folder_or_nowhere(state, monkeypatch)
     assert len(os.listdir(state[0])) == 1
 
 
-def test_two_cannot_reserve_one_file_and_a_killed_one_does_not_count(state):
-    path = state[0] / "m"
-    with reserved(path, 1, overwrite=False):
+def test_two_cannot_reserve_one_file(state):
+    with reserved(state[0] / "m", 1, overwrite=False):
         with (
             pytest.raises(InputError, match="another process"),
-            reserved(path, 1, overwrite=False),
+            reserved(state[0] / "m", 1, overwrite=False),
         ):
             pass
         with reserved(state[0] / "other", 1, overwrite=False):
             pass
-    code = """
-import os, signal, sys
-from dppl._utils.files import reserved
-with reserved(sys.argv[1], 50_000, overwrite=False):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
-    assert len(os.listdir(state[0])) == 1
-    with reserved(path, 1, overwrite=False) as output:
-        output.write(b"new")
-    assert os.listdir(state[0]) == ["m"]
+    assert os.listdir(state[0]) == []
 
 
 @POSIX
-def test_what_somebody_else_put_there_is_not_filled(state):
+@pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
+def test_what_somebody_else_put_there_is_not_filled(kind, state):
     path = state[0] / "m"
+    victim = state[0] / "victim"
+    victim.write_bytes(b"victim")
     with reserved(path, 1, overwrite=False):
-        (part,) = state[0].iterdir()
-    (state[0] / "victim").write_bytes(b"victim")
-    part.symlink_to(state[0] / "victim")
-    with pytest.raises(OSError), reserved(path, 1, overwrite=False):  # noqa: PT011
-        pytest.fail("it was taken")
-    part.unlink()
-    part.hardlink_to(state[0] / "victim")
-    with reserved(path, 1, overwrite=False) as output:
-        output.write(b"new")
-    assert (state[0] / "victim").read_bytes() == b"victim"
-    assert path.read_bytes() == b"new"
-
-
-@POSIX
-@pytest.mark.parametrize("moment", ["link", "unlink"])
-def test_a_file_goes_on_whose_writer_was_killed_when_it_took_its_name(state, moment):
-    path = state[0] / "m"
-    code = """
-import os, signal, sys
-from dppl._utils import files
-def die(*arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
-if sys.argv[2] == "link":
-    os.link = die
-else:
-    files._sync = die
-with files.reserved(sys.argv[1], 1, overwrite=False) as output:
-    output.write(b"first")
-"""
-    subprocess.run([sys.executable, "-c", code, str(path), moment], check=False)
-    assert path.exists() == (moment == "unlink")
-    with reserved(path, 1, overwrite=True) as output:
-        output.write(b"second")
-    assert path.read_bytes() == b"second"
-    assert os.listdir(state[0]) == ["m"]
+        (part,) = set(state[0].iterdir()) - {victim}
+    getattr(part, kind)(victim)
+    if kind == "symlink_to":
+        with (
+            pytest.raises(InputError, match="another process"),
+            reserved(path, 1, overwrite=False),
+        ):
+            pytest.fail("it was taken")
+    else:
+        with reserved(path, 1, overwrite=False) as output:
+            output.write(b"new")
+        assert path.read_bytes() == b"new"
+    assert victim.read_bytes() == b"victim"
 
 
 @POSIX

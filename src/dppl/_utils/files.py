@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -30,10 +30,9 @@ class Output:
     """
 
     def __init__(
-        self, path: Path, part: Path, descriptor: int, *, overwrite: bool, private: bool
+        self, path: Path, descriptor: int, *, overwrite: bool, private: bool
     ) -> None:
         self.path = path
-        self._part = part
         self._descriptor = descriptor
         self._overwrite = overwrite
         self._private = private
@@ -43,7 +42,7 @@ class Output:
         try:
             with named(self.path):
                 _write_whole(self._descriptor, content)
-                _take_name(self._part, self.path, overwrite=self._overwrite)
+                _take_name(self.path, overwrite=self._overwrite)
         except BaseException as error:
             error.add_note(_rescued(self.path, content, self._private))
             raise
@@ -61,29 +60,18 @@ def reserved(
 
     Whatever would keep the file from being written shows here: no room, no permission,
     a name that the system does not take, a file that exists. What a killed process has
-    left of this is taken over.
+    left of this is removed.
     """
-    with unpaid():
-        path = target_of(path, overwrite=overwrite)
-    if not overwrite and os.path.lexists(path):
-        raise FileExistsError(_exists(path))
-    # One name for one file, so that two processes meet at its lock.
-    part = path.with_name(f"{part_prefix(path)}reserved")
-    refusal = f"{path} is being written by another process."
-    with unpaid(), named(path):
-        descriptor = _open_part(part, _mode(path, private), refusal)
-    try:
-        try:
-            with unpaid(), named(path):
-                if private and hasattr(os, "fchmod"):
-                    os.fchmod(descriptor, 0o600)
-                take_room(descriptor, size)
-            yield Output(path, part, descriptor, overwrite=overwrite, private=private)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as held:
+        with unpaid():
+            path = target_of(path, overwrite=overwrite)
+        remove_left([path])
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError(_exists(path))
+        with unpaid(), named(path):
+            file = held.enter_context(_part(path, private))
+            take_room(file.fileno(), size)
+        yield Output(path, file.fileno(), overwrite=overwrite, private=private)
 
 
 @contextlib.contextmanager
@@ -92,31 +80,45 @@ def atomic_file(
 ) -> Iterator[IO[bytes]]:
     """Open a file to fill, which takes the name `path` when the block ends; a private one is its owner's to read.
 
-    If it must not overwrite, two processes that write at once cannot both succeed.
     Whatever ends the block early leaves `path` as it was; a killed process leaves a
-    hidden file, too, which `remove_parts` removes.
+    hidden file, too, which the next one to write `path` removes.
     """
-    path = target_of(path, overwrite=overwrite)
-    part = path.with_name(f"{part_prefix(path)}{secrets.token_hex(8)}.part")
-    try:
-        descriptor = os.open(
-            part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _mode(path, private)
-        )
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
+    with new_files([path], overwrite=overwrite, private=private) as (file,):
+        yield file
+
+
+@contextlib.contextmanager
+def new_files(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    overwrite: bool = False,
+    private: bool = False,
+) -> Iterator[list[IO[bytes]]]:
+    """Open files to fill, which take their names when the block ends; new ones all or none.
+
+    The first takes its name last. So where it is not there, what a killed process has
+    named of the others is a half, which `remove_left` removes.
+    """
+    targets = [target_of(path, overwrite=overwrite) for path in paths]
+    remove_left(targets)
+    with contextlib.ExitStack() as held:
+        files = []
+        for path in targets:
+            held.enter_context(named(path))
+            files.append(held.enter_context(_part(path, private)))
+        yield files
+        for file in files:
             file.flush()
             # The bytes reach the disk before they take the name.
             os.fsync(file.fileno())
-        _take_name(part, path, overwrite=overwrite)
-    except OSError as error:
-        # A part is gone by now, and a full disk names nothing.
-        if error.filename is None or str(error.filename) == str(part):
-            error.filename = os.fspath(path)
-            error.filename2 = None
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        try:
+            for path in reversed(targets):
+                _take_name(path, overwrite=overwrite)
+        except BaseException:
+            for path, file in zip(targets, files, strict=True):
+                if not overwrite and _is_named(path, file.fileno()):
+                    path.unlink()
+            raise
 
 
 def write_atomically(
@@ -165,33 +167,61 @@ def target_of(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     return path
 
 
-def _open_part(part: Path, mode: int, refusal: str) -> int:
-    """Open and lock the file to fill, which may be one that a killed process has left."""
-    flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    while True:
-        descriptor = os.open(part, flags, mode)
-        try:
-            _lock(descriptor, refusal)
-            if not _is_own(part, descriptor):
-                raise InputError(refusal)
-            if os.fstat(descriptor).st_nlink == 1:
-                return descriptor
-            # Whoever linked the file to its final name was killed before this one went.
-            part.unlink()
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _is_own(part: Path, descriptor: int) -> bool:
-    """Return whether an open file still has its name, and nobody else has put it there for us to fill."""
+@contextlib.contextmanager
+def _part(path: Path, private: bool) -> Iterator[IO[bytes]]:
+    """Make the hidden file to fill, of which one process has the lock; the end removes it, if it is still hidden."""
+    part = part_of(path)
+    refusal = f"{path} is being written by another process."
     try:
-        found = os.lstat(part)
-    except FileNotFoundError:  # whoever had the lock has given it its final name
+        # One name for one file, so that two processes meet.
+        descriptor = os.open(
+            part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _mode(path, private)
+        )
+    except FileExistsError:
+        raise InputError(refusal) from None
+    with os.fdopen(descriptor, "wb") as file:
+        _lock(descriptor, refusal)
+        # Whoever came before the lock has taken this for one that was left.
+        if not _is_named(part, descriptor):
+            raise InputError(refusal)
+        try:
+            yield file
+        finally:
+            with contextlib.suppress(OSError):
+                if _is_named(part, descriptor):
+                    part.unlink()
+
+
+def remove_left(paths: Sequence[Path]) -> None:
+    """Remove what killed processes left when they wrote these files together: hidden files, and halves."""
+    is_half = not os.path.lexists(paths[0])
+    for path in paths:
+        part = part_of(path)
+        # One that is locked is being written, and a link is not ours.
+        with (
+            contextlib.suppress(OSError, InputError),
+            _opened(part, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)) as descriptor,
+        ):
+            _lock(descriptor, "")
+            if _is_named(part, descriptor):
+                if is_half and _is_named(path, descriptor):
+                    path.unlink()
+                part.unlink()
+
+
+def part_of(path: Path) -> Path:
+    """Return the hidden file that becomes this one."""
+    # Of one length, for a name may be as long as the system takes it.
+    digest = sha256(os.fsencode(path.name)).hexdigest()
+    return path.with_name(f".{digest[:16]}.part")
+
+
+def _is_named(path: Path, descriptor: int) -> bool:
+    """Return whether an open file has this name."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
         return False
-    mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    return mine and os.path.samestat(found, os.fstat(descriptor))
 
 
 def _mode(path: Path, private: bool) -> int:
@@ -207,7 +237,6 @@ def _exists(path: str | os.PathLike[str]) -> str:
 
 def take_room(descriptor: int, size: int) -> None:
     """Take room on the disk, and quota, by which a later write of as many bytes cannot fail."""
-    os.ftruncate(descriptor, 0)  # what a killed process has left
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, max(size, 1))
     else:
@@ -228,7 +257,8 @@ def _write_all(descriptor: int, content: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _take_name(part: Path, path: Path, *, overwrite: bool) -> None:
+def _take_name(path: Path, *, overwrite: bool) -> None:
+    part = part_of(path)
     if overwrite:
         os.replace(part, path)
     else:
@@ -322,20 +352,11 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = os.fspath(path)
-        error.filename2 = None
+        # A part is gone by now, and a full disk names nothing.
+        if error.filename is None or str(error.filename) == str(part_of(path)):
+            error.filename = os.fspath(path)
+            error.filename2 = None
         raise
-
-
-def remove_parts(path: Path) -> None:
-    """Remove what killed processes left when they wrote this file; nobody else may be writing it."""
-    for part in path.parent.glob(f"{part_prefix(path)}*"):
-        part.unlink(missing_ok=True)
-
-
-def part_prefix(path: Path) -> str:
-    # Of one length, for a name may be as long as the system takes it.
-    return f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}."
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ class Fingerprint:
             raise InputError("this is no fingerprint of an encoder.")
         return cls(**values)
 
-    def same_function(self, other: Fingerprint) -> bool:
-        """Return whether both encoders compute the same function, up to rounding."""
+    def function(self) -> Fingerprint:
+        """Return what the encoder computes, up to rounding: all but its place, its machine and its versions."""
         where: Any = {
             "uri": "",
             "device": "",
@@ -59,7 +59,11 @@ class Fingerprint:
             "versions": "",
             "row_independent": True,
         }
-        return replace(self, **where) == replace(other, **where)
+        return replace(self, **where)
+
+    def same_function(self, other: Fingerprint) -> bool:
+        """Return whether both encoders compute the same function, up to rounding."""
+        return self.function() == other.function()
 
 
 def in_short(name: str) -> str:
@@ -72,8 +76,13 @@ def in_short(name: str) -> str:
 
 
 def same_encoder(first: str, second: str) -> bool:
-    """Return whether two names stand for one function; what is no fingerprint must be equal."""
+    """Return whether two names stand for one function."""
+    return function_of(first) == function_of(second)
+
+
+def function_of(name: str) -> str:
+    """Return what a name of an encoder says of its function; what is no fingerprint stands for itself."""
     try:
-        return Fingerprint.parse(first).same_function(Fingerprint.parse(second))
+        return Fingerprint.parse(name).function().text()
     except InputError:
-        return first == second
+        return name

@@ -12,7 +12,7 @@ ENCODER = "encoder"
 COLUMNS = "dppl_columns"
 LATTICE = "dppl_lattice"
 NOT_COVERED = "not_covered"
-_LONGEST_NAME = 1 << 18  # the fingerprint of an encoder of columns holds its schema
+LONGEST_NAME = 1 << 18  # the fingerprint of an encoder of columns holds its schema
 
 
 def stated(X: Any, entry: str) -> str | None:
@@ -21,7 +21,7 @@ def stated(X: Any, entry: str) -> str | None:
     text = None
     if isinstance(metadata, dict):
         text = metadata.get(entry)
-    if isinstance(text, str) and len(text) <= _LONGEST_NAME:
+    if isinstance(text, str) and len(text) <= LONGEST_NAME:
         return text
     return None
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dppl._utils.files import target_of, unpaid
+from dppl._utils.files import remove_left, target_of, unpaid
 from dppl.errors import ParameterError
 from dppl.io.records.urls import shown_as
 
@@ -27,6 +27,7 @@ def check_output(
     Without `force`, the command never replaces a file. The name must end in one of
     `suffixes`, or it would name another format than the file has.
     """
+    remove_left([out])
     # A link to an input, or a hard link, is the input.
     is_read = out.exists() and any(
         path and path.exists() and out.samefile(path) for path in inputs

@@ -42,7 +42,7 @@ class Plan(Budget):
         "D", "Width of the embeddings; or name an encoder.", None, min=1
     )
     encoder: str | None = option(
-        "NAME", "Encoder whose width is known, such as minilm.", None
+        "NAME", "Encoder whose width is known, such as minilm, or columns:SCHEMA.", None
     )
     method: str = option(METHODS, "As of `dppl fit`. Default auto.", "auto")
     n_public: int = option(

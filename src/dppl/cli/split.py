@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dppl import io
+from dppl._utils.files import remove_left
 from dppl.cli._output import echo, printable, tell_owner
 from dppl.cli._paths import check_output
 from dppl.cli._records import reading
@@ -69,6 +70,7 @@ class Split(BeforeCharge):
 
     def run(self) -> None:
         """Write both files and say what to do with them."""
+        remove_left(self.out)
         for name, out in zip(("out_train", "out_test"), self.out, strict=True):
             check_output(out, (self.path, self.key), parameter=name)
         if len({out.resolve() for out in self.out}) == 1:

@@ -119,7 +119,7 @@ class ContinualClassifier(EmbeddingClassifier):
         partition: str | None = None,
         state: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
+        """Learn one more task. If that fails, the model is unchanged.
 
         Parameters
         ----------
@@ -156,8 +156,7 @@ class ContinualClassifier(EmbeddingClassifier):
             `state` belongs to another model.
         """
         self.check_parameters()
-        # A copy, so that another thread that learns a task meanwhile changes nothing
-        # that is read here.
+        # A copy, since another thread may learn a task meanwhile.
         earlier = None
         if hasattr(self, self._RELEASED):
             earlier = copy.copy(self)
@@ -186,7 +185,7 @@ class ContinualClassifier(EmbeddingClassifier):
     def _opened(
         self, state: str | os.PathLike[str] | None, earlier: Self | None
     ) -> AbstractContextManager[Any]:
-        """Open what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
+        """Open the private state between tasks, for methods that have one. It is never an attribute of a model."""
         if state is not None:
             raise ParameterError(
                 "is for correlated noise; nothing is kept here.", parameter="state"
@@ -207,7 +206,7 @@ class ContinualClassifier(EmbeddingClassifier):
                 )
 
     def _plan(self, n_features: int, *given: Any, **private: Any) -> Plan:
-        """Plan a task; `fit` learns the first one, which may hold all classes."""
+        """Plan a task; `fit` is the first task, with all classes."""
         plan = super()._plan(n_features, *given, **private)
         task = plan.setting.task
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
@@ -219,8 +218,8 @@ class ContinualClassifier(EmbeddingClassifier):
             check_same_promise(
                 task.earlier.guarantee_, self._of_tasks(whose, task.number - 1)
             )
-            # A total beyond all use is refused before it is paid, and one of hardly any
-            # meaning warns.
+            # A total that promises nothing is refused before the charge; a weak one
+            # warns.
             total = self._of_tasks(guarantee, task.number).budget
             refuse_slip(total, allowed=self.budget.allow_weak)
             if (weakness := total.weakness) and not self.budget.weakness:
@@ -322,9 +321,9 @@ def codes_of_task(task_classes: ArrayLike | None, classes: Array) -> Codes:
 
 
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
-    """Refuse a task whose statement could not cover the earlier ones, such as the statement of a search."""
-    # What else earlier tasks rest on, such as a cluster, the stream rests on from there
-    # on.
+    """Refuse a task whose statement could not cover the earlier tasks, for instance after a search."""
+    # Further assumptions of earlier tasks, such as a cluster, hold for the stream from
+    # then on.
     shared = replace(
         earlier,
         assumptions=tuple(
@@ -348,7 +347,7 @@ def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 
 
 def combined(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
-    """Return `later`, whose costs are for so many tasks, with all else that the earlier ones say."""
+    """Merge the statements of earlier tasks into `later`, which has the costs of all."""
     partly = bool(earlier.charges) != bool(later.charges)
     unpaid = [Term(Caveat.PARTLY_CHARGED)] * partly
     return replace(

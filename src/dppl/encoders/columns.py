@@ -27,23 +27,22 @@ import math
 import re
 import tomllib
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dppl._utils.fingerprint import Fingerprint
 from dppl._utils.outside import parse_json
-from dppl._utils.types import Float32
+from dppl._utils.types import Float, Float32
 from dppl.encoders.fixed import Encoder, check_batch
 from dppl.errors import InputError, ParameterError
-
-# Coordinates of a block that are not zero, by place.
-Slots: TypeAlias = list[tuple[int, float]]
 
 LIBRARY = "dppl.columns 1"  # the version of the map: another map is another encoder
 SCHEME = "columns:"
@@ -55,9 +54,10 @@ _WINDOW = 4096
 # Of bounds, and of what lies between them as a share of the larger.
 _LARGEST = 1e300
 _NARROWEST = 1e-9
-_MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
-_YES = frozenset({"yes", "y", "true", "t", "1"})
-_NO = frozenset({"no", "n", "false", "f", "0"})
+MISSING = frozenset({"", "nan", "none", "null", "nat", "<na>"})
+YES = frozenset({"yes", "y", "true", "t", "1"})
+NO = frozenset({"no", "n", "false", "f", "0"})
+_WAVES = (math.sin, math.cos)
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 ODDITIES = ("missing", "unknown", "beyond the bounds")
@@ -69,7 +69,7 @@ _FORMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """A column of a schema: how one cell fills its block."""
+    """A column of a schema: how each cell fills its block."""
 
     kind: ClassVar[str]
     name: str
@@ -81,30 +81,44 @@ class Column(ABC):
         """What each coordinate of the block stands for, without those of unknown and missing values."""
 
     @abstractmethod
-    def slots(self, text: str) -> Slots | None:
-        """Return the coordinates of a cell, of unit norm; None if the schema does not foresee its value."""
+    def read(self, text: str) -> Any:
+        """Return the value of a cell; None if the schema does not foresee it."""
+
+    @abstractmethod
+    def lay_out(self, values: Sequence[Any]) -> Float:
+        """Return a row of unit norm for each value that `read` returned, as `labels` name its coordinates."""
 
     @cached_property
     def width(self) -> int:
         """Number of coordinates."""
         return len(self.labels) + 2
 
-    def fill(self, cell: str) -> Slots:
-        """Return the coordinates of any cell."""
-        text = cell.strip()
-        # A gap and a surprise are values like others: no cell stops a run or is left out,
-        # and the block has unit norm all the same.
-        if self._is_missing(text):
-            return [(self.width - 1, 1.0)]
-        found = self.slots(text)
-        return [(self.width - 2, 1.0)] if found is None else found
+    def block(self, cells: Sequence[str]) -> Float:
+        """Return the coordinates of any cells, shape (len(cells), width), each a function of its cell alone."""
+        # Each step is of one number, and none adds up along an axis, so that no bit
+        # depends on how many cells there are.
+        block = np.zeros((len(cells), self.width))
+        values = {}
+        for place, cell in enumerate(cells):
+            text = cell.strip()
+            # A gap and a surprise are values like others: no cell stops a run or is left
+            # out, and the block has unit norm all the same.
+            if self._is_missing(text):
+                block[place, -1] = 1.0
+            elif (value := self.read(text)) is None:
+                block[place, -2] = 1.0
+            else:
+                values[place] = value
+        if values:
+            block[list(values), :-2] = self.lay_out(list(values.values()))
+        return block
 
     def oddity(self, cell: str) -> str | None:
         """Return what is odd about a cell, for its owner: that it is missing, unknown, or beyond the bounds."""
         text = cell.strip()
         if self._is_missing(text):
             return "missing"
-        if self.slots(text) is None:
+        if self.read(text) is None:
             return "unknown"
         return "beyond the bounds" if self._is_beyond(text) else None
 
@@ -112,7 +126,7 @@ class Column(ABC):
         return False
 
     def _is_missing(self, text: str) -> bool:
-        if text.lower() in _MISSING:
+        if text.lower() in MISSING:
             return True
         return bool(self.missing) and _whole(text) in self.missing
 
@@ -154,43 +168,48 @@ class NumberColumn(Column):
         """Knots of each resolution."""
         return _curve_labels(self.values)
 
-    def slots(self, text: str) -> Slots | None:
-        """Return the hats at the place of a number."""
+    def read(self, text: str) -> float | None:
+        """Return the place of a number."""
         try:
             value = float(text)
         except ValueError:
             return None
         if math.isnan(value):  # in a spelling that is not among the missing ones
             return None
-        return curve(self.place(value), self.values)
+        return self.place(value)
+
+    def lay_out(self, values: Sequence[float]) -> Float:
+        """Return the hats at places."""
+        return curve(values, self.values)
 
     def _is_beyond(self, text: str) -> bool:
         return not self.low <= float(text) <= self.high
 
     def place(self, value: float) -> float:
         """Return where a number lies between the bounds, from 0 to 1."""
-        low, high = self._ends
+        low, high = self.ends
         # Cut and not refused, since what one record holds must change no other row.
         within = min(max(value, self.low), self.high)
         return (self._scaled(within) - low) / (high - low)
 
     def at(self, place: float) -> float:
         """Return the number at a place."""
-        low, high = self._ends
+        low, high = self.ends
         scaled = low + (high - low) * place
         if self.log:
-            return math.sinh(scaled) * self._unit
+            return math.sinh(scaled) * self.unit
         return scaled
 
     def _scaled(self, value: float) -> float:
-        return math.asinh(value / self._unit) if self.log else float(value)
+        return math.asinh(value / self.unit) if self.log else float(value)
 
     @cached_property
-    def _ends(self) -> tuple[float, float]:
+    def ends(self) -> tuple[float, float]:
+        """The bounds on the scale of places."""
         return self._scaled(self.low), self._scaled(self.high)
 
     @cached_property
-    def _unit(self) -> float:
+    def unit(self) -> float:
         """Where the scale turns from linear to logarithmic: counts do so at 1."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         return max(abs(self.low) / 1000, abs(self.high) / 1000, 1.0 if whole else 0.0)
@@ -219,15 +238,17 @@ class CategoryColumn(Column):
             return _curve_labels(len(self.values))
         return list(self.values)
 
-    def slots(self, text: str) -> Slots | None:
-        """Return the coordinate of a listed value."""
+    def read(self, text: str) -> int | None:
+        """Return the rank of a listed value."""
         rank = self._ranks.get(text)
-        if rank is None:
-            rank = self._ranks.get(_whole(text))
-        if rank is None:
-            return None
+        return self._ranks.get(_whole(text)) if rank is None else rank
+
+    def lay_out(self, values: Sequence[int]) -> Float:
+        """Return the coordinate of each rank, or the hats there."""
+        if not self.ordered:
+            return _one_hot(values, len(self.values))
         last = len(self.values) - 1
-        return curve(rank / last, last + 1) if self.ordered else [(rank, 1.0)]
+        return curve([rank / last for rank in values], last + 1)
 
     def _is_missing(self, text: str) -> bool:
         # A listed value may be called "none".
@@ -245,12 +266,14 @@ class YesNoColumn(Column):
         """No and yes."""
         return ["no", "yes"]
 
-    def slots(self, text: str) -> Slots | None:
-        """Return the coordinate of a truth value."""
+    def read(self, text: str) -> bool | None:
+        """Return a truth value."""
         said = _whole(text).lower()
-        if said not in _YES | _NO:
-            return None
-        return [(int(said in _YES), 1.0)]
+        return said in YES if said in YES | NO else None
+
+    def lay_out(self, values: Sequence[bool]) -> Float:
+        """Return the coordinate of each truth value."""
+        return _one_hot(values, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,29 +301,24 @@ class DateColumn(Column):
         season = ["sin", "cos", "sin 2", "cos 2"]
         return [*_curve_labels(None), *season, *_WEEKDAYS]
 
-    def slots(self, text: str) -> Slots | None:
-        """Return trend, season and weekday of a date, each of a third of the squared norm."""
-        day = _day(text)
-        if day is None:
-            return None
+    def read(self, text: str) -> date | None:
+        """Return a date."""
+        return _day(text)
+
+    def lay_out(self, values: Sequence[date]) -> Float:
+        """Return trend, season and weekday of dates, each of a third of the squared norm."""
         low, high = self._bounds
-        within = min(max(day.toordinal(), low), high)
-        trend = curve((within - low) / (high - low), None)
-        start = sum(_KNOTS)
-        # Of 366 days, so that no two days of a leap year fall on one place.
-        angle = 2 * math.pi * day.timetuple().tm_yday / 366
-        waves = (
-            math.sin(angle),
-            math.cos(angle),
-            math.sin(2 * angle),
-            math.cos(2 * angle),
-        )
-        season = [
-            (start + place, wave / math.sqrt(2)) for place, wave in enumerate(waves)
-        ]
-        weekday = [(start + len(waves) + day.weekday(), 1.0)]
-        third = math.sqrt(1 / 3)
-        return [(place, third * value) for place, value in trend + season + weekday]
+        places = []
+        waves = []
+        for day in values:
+            within = min(max(day.toordinal(), low), high)
+            places.append((within - low) / (high - low))
+            # Of 366 days, so that no two days of a leap year fall on one place.
+            angle = 2 * math.pi * day.timetuple().tm_yday / 366
+            waves.append([wave(k * angle) for k in (1, 2) for wave in _WAVES])
+        week = _one_hot([day.weekday() for day in values], len(_WEEKDAYS))
+        season = np.array(waves) / math.sqrt(2)
+        return math.sqrt(1 / 3) * np.hstack([curve(places, None), season, week])
 
     def _is_beyond(self, text: str) -> bool:
         day = _day(text)
@@ -319,8 +337,8 @@ class CodeColumn(Column):
         """Numbers of the coordinates."""
         return [f"slot {place}" for place in range(_HASHED)]
 
-    def slots(self, text: str) -> Slots | None:
-        """Return the coordinates of a code and of its words."""
+    def read(self, text: str) -> dict[int, float] | None:
+        """Return the coordinates of a code and of its words, those that are not zero."""
         counts: dict[int, int] = {}
         whole = text.lower()
         for part in sorted({whole, *re.findall(r"\w+", whole)}):
@@ -334,7 +352,14 @@ class CodeColumn(Column):
         norm = math.sqrt(sum(count * count for count in counts.values()))
         if not norm:  # parts may cancel each other
             return None
-        return [(place, count / norm) for place, count in counts.items()]
+        return {place: count / norm for place, count in counts.items()}
+
+    def lay_out(self, values: Sequence[dict[int, float]]) -> Float:
+        """Return the coordinates of codes."""
+        rows = np.zeros((len(values), _HASHED))
+        for row, value in zip(rows, values, strict=True):
+            row[list(value)] = list(value.values())
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,9 +379,13 @@ class TextColumn(Column):
         """Numbers of the coordinates of the embedding."""
         return [str(place) for place in range(self.dimension)]
 
-    def slots(self, text: str) -> Slots | None:
-        """Return nothing: the encoder fills the block."""
-        return []
+    def read(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    def lay_out(self, values: Sequence[str]) -> Float:
+        """Return zeros: the encoder fills the block."""
+        return np.zeros((len(values), self.dimension))
 
 
 _KINDS = {
@@ -372,26 +401,35 @@ _KINDS = {
 }
 
 
-def curve(place: float, values: int | None) -> Slots:
-    """Return the hats at a place from 0 to 1, coarse to fine, of unit norm; `values` of them at the finest if few."""
-    resolutions = _resolutions(values)
-    n = len(resolutions)
-    slots: Slots = []
+def curve(places: Sequence[float], values: int | None) -> Float:
+    """Return the hats at places from 0 to 1, coarse to fine, of unit norm; `values` of them at the finest if few."""
+    scales = resolutions(values)
+    n = len(scales)
+    rows = np.zeros((len(places), sum(scales)))
+    every = np.arange(len(places))
     start = 0
-    for knots in resolutions:
-        at = place * (knots - 1)
-        left = min(int(at), knots - 2)
+    for knots in scales:
+        at = np.array(places) * (knots - 1)
+        left = np.minimum(at.astype(int), knots - 2)
         over = at - left
         # The two hats that are not zero add up to 1, and are scaled to unit norm, so
         # that every number weighs alike.
         under = 1 - over
-        norm = math.sqrt((under * under + over * over) * n)
-        slots += [(start + left, under / norm), (start + left + 1, over / norm)]
+        norm = np.sqrt((under * under + over * over) * n)
+        rows[every, start + left] = under / norm
+        rows[every, start + left + 1] = over / norm
         start += knots
-    return slots
+    return rows
 
 
-def _resolutions(values: int | None) -> tuple[int, ...]:
+def _one_hot(ranks: Sequence[int], n: int) -> Float:
+    rows = np.zeros((len(ranks), n))
+    rows[np.arange(len(ranks)), np.array(ranks, int)] = 1.0
+    return rows
+
+
+def resolutions(values: int | None) -> tuple[int, ...]:
+    """Return the numbers of knots of a curve."""
     if values is None:
         return _KNOTS
     return (*(knots for knots in _KNOTS if knots < values), values)
@@ -400,7 +438,7 @@ def _resolutions(values: int | None) -> tuple[int, ...]:
 def _curve_labels(values: int | None) -> list[str]:
     return [
         f"{place}/{knots - 1}"
-        for knots in _resolutions(values)
+        for knots in resolutions(values)
         for place in range(knots)
     ]
 
@@ -519,6 +557,10 @@ class ColumnsEncoder:
         _check(self.columns, name)
         self.dimension = sum(column.width for column in self.columns)
         self._layout = list(blocks(self.columns))
+        self._texts = []
+        for column, start, weight in self._layout:
+            if isinstance(column, TextColumn):
+                self._texts.append((column, start, weight))
         self.window = min([_WINDOW, *(one.window for one in loaded.values())])
         texts = [one.fingerprint for one in loaded.values()]
         # What decides an embedding of a text, and not where or by which version.
@@ -554,26 +596,28 @@ class ColumnsEncoder:
         ]
 
     def prepare(self, item: Mapping[str, str]) -> Any:
-        """Return the coordinates of a row that are not zero, and its texts as their encoders take them."""
-        slots: Slots = []
+        """Return the cells of a row, and its texts as their encoders take them."""
+        cells = [item[column.name].strip() for column in self.columns]
         texts = []
-        for column, start, weight in self._layout:
+        for column, start, weight in self._texts:
             cell = item[column.name]
-            filled = column.fill(cell)
-            slots += [(start + place, weight * value) for place, value in filled]
-            if isinstance(column, TextColumn) and not filled:
+            if column.oddity(cell) is None:
                 prepared = self._encoders[column.encoder].prepare(cell)
                 texts.append((start, weight, column.encoder, prepared))
-        return slots, texts
+        return cells, texts
 
     def encode_prepared(
         self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
     ) -> Float32:
         """Return the rows, shape (len(batch), dimension), of what `prepare` returned."""
         rows = np.zeros((len(batch), self.dimension), np.float32)
-        for row, (slots, _) in zip(rows, batch, strict=True):
-            places, values = zip(*slots, strict=True) if slots else ((), ())
-            row[list(places)] = values
+        columns = zip(*(cells for cells, _ in batch), strict=True)
+        for cells, (column, start, weight) in zip(columns, self._layout, strict=False):
+            # Most cells are in many rows, and each is laid out once.
+            places: dict[str, int] = defaultdict(count().__next__)
+            taken = [places[cell] for cell in cells]
+            block = (weight * column.block(list(places))).astype(np.float32)
+            rows[:, start : start + column.width] = block[taken]
         for uri, encoder in self._encoders.items():
             waiting = [
                 (row, start, weight, prepared)
@@ -631,6 +675,18 @@ def rebuild(
     """Rebuild an encoder from its fingerprint, which holds the whole schema."""
     columns = columns_of(fingerprint) or ()
     return ColumnsEncoder(columns, fingerprint.uri.removeprefix(SCHEME), load_texts)
+
+
+def schema_in(name: str | None, width: int) -> tuple[Column, ...] | None:
+    """Return the schema that the name of an encoder holds, of rows of this width; None for any other name."""
+    try:
+        columns = columns_of(Fingerprint.parse(name or ""))
+    except InputError:
+        return None
+    # A file may state any encoder.
+    if sum(column.width for column in columns or ()) != width:
+        return None
+    return columns
 
 
 def columns_of(fingerprint: Fingerprint) -> tuple[Column, ...] | None:

@@ -1,10 +1,9 @@
 """Models of torch: frozen, hashed, one thread a batch.
 
 Two kinds of models of transformers need more than batches of fixed shapes. One with a
-mixture of experts multiplies the tokens that a whole batch sends to an expert, so
-company decides the shape of that product; it gets one row a batch. One whose rotary
-embedding adapts to the length of what it has seen remembers other records, and is
-refused.
+mixture of experts multiplies all tokens of a batch that go to one expert, so the shape
+of that product depends on the other rows; it gets one row a batch. A rotary embedding
+that adapts to the lengths seen so far remembers other records; such a model is refused.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from dppl.errors import Argument, MissingExtra, ParameterError
 
 
 def load_torch(extra: str) -> Any:
-    """Import torch, and see that other libraries can import the torchvision of this machine, if there is one."""
+    """Import torch, and check that torchvision, if it is installed, can be imported with it."""
     torch = optional("torch", "torch", extra)
     if find_spec("torchvision") is not None:
         try:
@@ -111,8 +110,8 @@ class FrozenModel:
                 return call(self.model, dict(zip(names, tensors, strict=True)))
 
         content = io.BytesIO()
-        # It follows one computation and needs no further package; what it warns of,
-        # `dppl.export` tries.
+        # Tracing needs no further package. It warns of data-dependent branches, which
+        # `dppl.export` tests by comparing embeddings.
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -132,7 +131,7 @@ class FrozenModel:
 
     @contextmanager
     def pool(self, workers: int) -> Iterator[ThreadPoolExecutor]:
-        """Start threads in each of which torch computes with that one thread only, whatever it is set to outside."""
+        """Start workers in which torch uses a single thread, whatever its global setting."""
         torch = self._torch
         before = torch.get_num_threads()
         pool = ThreadPoolExecutor(
@@ -142,17 +141,14 @@ class FrozenModel:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(
-                before
-            )  # threads that others start later take over what was set last
+            torch.set_num_threads(before)  # later threads inherit the last setting
 
 
 @contextmanager
 def exact_products(torch: Any, device: str) -> Iterator[None]:
-    """Have a GPU compute float32 as such, whatever is set outside: no TensorFloat-32, and the same kernels each time.
+    """Compute float32 on a GPU in full precision and with deterministic kernels, whatever the global settings.
 
-    TensorFloat-32 rounds factors to 10 bits. Rows then differ visibly between batches
-    and from a plain computation.
+    TensorFloat-32 rounds factors to 10 bits, so that rows would depend on their batch.
     """
     if device == "cpu":
         yield
@@ -185,7 +181,7 @@ def tensors_digest(description: str, tensors: Iterable[tuple[str, Any]]) -> str:
 
 
 def device_of(torch: Any, device: str) -> str:
-    """Return the device that "auto" is here, or the one that was named."""
+    """Resolve "auto" to a device, and check that a named one is available."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise ParameterError(

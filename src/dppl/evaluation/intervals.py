@@ -17,10 +17,9 @@ from dppl.kernel.queries.outcomes import TEMPERATURES
 
 Interval: TypeAlias = tuple[Any, Any, Any]  # estimate, lower end, upper end
 
-# A size is known if it is so many standard errors.
+# A class size counts as known from this many standard errors on.
 KNOWN = 3.0
-# Of the probability that too large an error passes: what may be spent on the noisy
-# number of answers.
+# Share of the error probability that is spent on the noisy number of answers.
 _OF_NUMBER = 0.1
 # Known classes are in one band if their sizes differ by less than this factor; this
 # many bands at most.

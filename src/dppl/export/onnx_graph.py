@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ import numpy as np
 from dppl._utils.fingerprint import Fingerprint
 from dppl._utils.optional import optional
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.columns import schema_in
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.frozen import FrozenModel
 from dppl.encoders.load import load_adapter
@@ -21,6 +23,7 @@ from dppl.encoders.onnx import output_of
 from dppl.encoders.tokens import TextAdapter
 from dppl.encoders.windows import PUBLIC
 from dppl.errors import InputError, ParameterError
+from dppl.export import onnx_columns
 from dppl.export.scorer import Scorer, fitted, scorer_of, statement
 from dppl.methods import EmbeddingClassifier
 
@@ -28,6 +31,7 @@ from dppl.methods import EmbeddingClassifier
 # raised: sums take axes as inputs.
 _OPSET = 17
 _LEAST_OPSET = 13
+_ML_OPSET = 3
 _IR = 8
 _PREFIX = "dppl/"
 # Short, odd, empty, of one window, and of several: every branch of tokenizer, padding
@@ -57,7 +61,9 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
     -------
     onnx.ModelProto
         The input is ``rows``, float32 of shape (n, n_features), or else the inputs of
-        the encoder, of prepared images or tokens. The outputs are ``label`` (n,),
+        the encoder, of prepared images or tokens. A model of columns has one of shape
+        (n,) for each: float64 of numbers (NaN is missing), texts of categories, int64 of
+        dates (days since 1970, the least is missing). The outputs are ``label`` (n,),
         ``scores`` and ``probabilities`` (n, n_classes), in float64. For rows without a
         direction (NaN, infinity, only zeros) scores and probabilities are NaN, and the
         label is empty; for integers the label is the smallest of 64 bits, for other
@@ -76,16 +82,24 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
     graph = _Graph(onnx)
     said = statement(model)
     if encoder is None:
-        rows = onnx.helper.make_tensor_value_info(
-            "rows", onnx.TensorProto.FLOAT, ["n", scorer.n_features]
-        )
+        columns = schema_in(model.encoder_, scorer.n_features)
+        if columns is None:
+            inputs = [("rows", "FLOAT", ["n", scorer.n_features])]
+            features = graph.cast("rows", "DOUBLE")
+        else:
+            features = onnx_columns.rows(graph, columns)
+            inputs = [
+                (one.name, onnx_columns.TYPES[type(one)], ["n"]) for one in columns
+            ]
         made = onnx.helper.make_model(
-            onnx.helper.make_graph([], "dppl", [rows], []),
-            opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
+            onnx.helper.make_graph([], "dppl", graph.values(inputs), []),
+            opset_imports=[
+                onnx.helper.make_opsetid("", _OPSET),
+                onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
+            ],
             ir_version=_IR,
             producer_name="dppl",
         )
-        features = graph.cast("rows", "DOUBLE")
     else:
         path = Path(encoder)
         loaded = _load_encoder(path, model)
@@ -239,9 +253,21 @@ class _Graph:
         """Append a node whose output is one of the graph."""
         self.node(kind, *inputs, **attributes)
         self.nodes[-1].output[0] = name
+        self.outputs += self.values([(name, element, shape)])
+
+    def values(self, described: Iterable[tuple[str, str, list[Any]]]) -> list[Any]:
+        """Return inputs or outputs by name, type and shape."""
         types = self._onnx.TensorProto
         make = self._onnx.helper.make_tensor_value_info
-        self.outputs.append(make(name, getattr(types, element), shape))
+        return [
+            make(name, getattr(types, kind), shape) for name, kind, shape in described
+        ]
+
+    def number(self, value: float) -> _Value:
+        return self.constant(f"number {value!r}", np.float64(value))
+
+    def whole(self, value: int) -> _Value:
+        return self.constant(f"whole {value}", np.int64(value))
 
     def constant(self, name: str, value: Any) -> _Value:
         """Append a tensor, of which a graph has one by each name."""

@@ -1,4 +1,4 @@
-"""A model as plain arithmetic, which NumPy, torch and a graph of ONNX run alike; and what an export says of it.
+"""A model as plain arithmetic, the same for NumPy, torch and ONNX, and the statement of an export.
 
 A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over
 neighbouring coordinates, and rescaled to length 1. A head scores φ by weights and
@@ -6,7 +6,7 @@ offsets; some heads move φ by a centre or a projection first, and rescale it to
 1. Several heads are combined, and a factor turns scores into logits, whose softmax are
 probabilities.
 
-The public rotation of a lattice is no separate step: the heads are turned back instead.
+The lattice's public rotation is folded into the heads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dppl.training import PrivateClassifier
 
 Combine: TypeAlias = Literal["logaddexp", "maximum"]
 
-# Divided by where a vector may be zero, which then stays zero.
+# The least divisor, so that a zero vector stays zero.
 _TINY = 1e-300
 # Rows on which an export is compared with its model, and how much its scores may
 # differ, in lengths of weights.
@@ -47,8 +47,8 @@ class Head:
     weights: Float  # shape (n_classes, width)
     offsets: Float  # shape (n_classes,)
     center: Float | None = None  # shape (dim,); subtracted from φ
-    # Shape (width, dim); what is left is multiplied by it. After one of both a row is
-    # scaled to length 1, unless zero.
+    # Shape (width, dim); applied after the centre. After either, a row that is not zero
+    # is scaled to length 1.
     projection: Float | None = None
 
     def turned_back(self, turn: Float) -> Head:
@@ -84,21 +84,21 @@ class Scorer:
     pool: int  # how many neighbouring coordinates are added up; a remainder is dropped
     heads: tuple[Head, ...]
     combine: Combine  # how the scores of several heads become one
-    sharpness: float  # what turns scores into logits
+    sharpness: float  # factor from scores to logits
     classes: Array  # shape (n_classes,)
 
     def scores(self, rows: Any, do: Any) -> Any:
         """Return the scores of rows of float64, NaN for rows without a direction.
 
-        Rows of any library follow the same operators; `do` has its other operations, as
-        `NUMPY` for arrays.
+        Arrays of all libraries share the operators; `do` supplies the other operations,
+        as `NUMPY` does for NumPy.
         """
         features = _unit(rows, do)
         if self.center is not None:
             features = features - do.constant("center", self.center)
         if self.pool > 1:
             features = do.pooled(features, self.n_features // self.pool, self.pool)
-        # Rows that are units still are left as they are.
+        # Otherwise the rows are still unit vectors.
         if self.center is not None or self.pool > 1:
             features = _unit(features, do)
         heads = (
@@ -108,7 +108,7 @@ class Scorer:
         return reduce(getattr(do, self.combine), heads)
 
 
-# What the arithmetic asks of NumPy but operators.
+# Operations besides operators, for NumPy.
 NUMPY = SimpleNamespace(
     constant=lambda name, value: value,
     largest=lambda rows: np.abs(rows).max(axis=1, keepdims=True),
@@ -130,7 +130,7 @@ def _unit(rows: Any, do: Any) -> Any:
 
 
 def fitted(model: Any) -> EmbeddingClassifier:
-    """Return the estimator of embeddings that a model is, or holds."""
+    """Return the classifier of embeddings inside a model, which may be the model itself."""
     for kind, attribute in (
         (PrivateClassifier, "model_"),
         (PrivateSearch, "best_estimator_"),
@@ -157,8 +157,8 @@ def scorer_of(model: Any) -> Scorer:
     lattice = model.lattice_
     n_classes = len(model.classes_)
     heads = list[Head]()
-    # Scores of projected rows and of ensembles are not linear in φ; most are, and then
-    # weights and offsets are read off the scores of the zero row and of unit vectors.
+    # Scores of projected rows and of ensembles are not linear in φ. All others are, so
+    # the scores of the zero row and of unit vectors give offsets and weights.
     if isinstance(model, ContinualEnsemble):
         for number, allowed in enumerate(model.allowed_.T):
             weights, offsets = model._layer(number)
@@ -188,7 +188,7 @@ def scorer_of(model: Any) -> Scorer:
     if lattice.rotation is not None:
         turn = rotate(np.eye(lattice.dim), lattice.rotation)
         heads = [head.turned_back(turn) for head in heads]
-    # As a file would hold them: integers or texts, and no objects.
+    # Integers or texts, as a file holds them.
     classes = np.array(model.classes_.tolist())
     scorer = Scorer(
         lattice.n_features,
@@ -204,7 +204,7 @@ def scorer_of(model: Any) -> Scorer:
 
 
 def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:
-    """Refuse a model whose scores follow another arithmetic, on rows that are the same for all models."""
+    """Refuse a model whose scores differ from the exported arithmetic on fixed rows."""
     rows = np.cos(
         np.arange(_TRIED_ROWS * scorer.n_features, dtype=np.float64) ** 2
     ).reshape(_TRIED_ROWS, -1)
@@ -223,7 +223,7 @@ def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:
 
 
 def statement(model: EmbeddingClassifier) -> dict[str, Any]:
-    """Return what an export says of a fitted model, JSON-ready. All of it is in the model file, too."""
+    """Return the statement of an export, JSON-ready; the model file holds all of it, too."""
     guarantee = model.guarantee_
     return {
         "written_by": f"dppl {__version__}",

@@ -32,6 +32,7 @@ from dppl.federation.protocol import (
     Message,
     Refusal,
     answer_to,
+    hash_of_encoder,
     identity,
     made_up_record,
     plan_bytes,
@@ -152,7 +153,7 @@ class Federation:
             }
         else:
             self.described = parse_json(agreed)["described"]
-        for fact in ("n_features", "encoder", "unit", "dppl"):
+        for fact in ("n_features", "unit", "dppl"):
             # What an institution says may be of any type, and not every one can be in a set.
             if len({repr(one.get(fact)) for one in self.described.values()}) > 1:
                 each = ", ".join(
@@ -172,6 +173,12 @@ class Federation:
                     parameter="parties",
                 )
         first = self.described[self.names[0]]
+        for name, one in self.described.items():
+            if hash_of_encoder(one["encoder"]) != hash_of_encoder(first["encoder"]):
+                raise ParameterError(
+                    f"must agree in encoder, and in the schema of columns; {name} has another one than {self.names[0]}.",
+                    parameter="parties",
+                )
         self.n_features = int(first["n_features"])
         self.unit = str(first["unit"])
         self.ids: tuple[()] | None = () if self.unit == Unit.PERSON else None
@@ -316,7 +323,7 @@ class Federation:
     # The way to the institutions
 
     def _exchange(self, names: Iterable[str], content: bytes) -> Mapping[str, bytes]:
-        """Send a message to some of them, and return what came back in time."""
+        """Send a message to some institutions, and return the replies that came in time."""
         messages = dict.fromkeys(names, content)
         if messages:
             return self._transport.exchange(messages)
@@ -328,10 +335,9 @@ class Federation:
         content: bytes,
         read: Callable[[str, bytes | None], Value],
     ) -> tuple[dict[str, Value], dict[str, str]]:
-        """Ask until `read` accepts what each says, but not for ever; return the good answers, and why others are not.
+        """Repeat a question until `read` accepts each reply, a few times at most; return good answers, and reasons for the rest.
 
-        The same bytes are sent each time, so that whoever has answered gives the same
-        answer once more.
+        Equal bytes get the same answer, so that a repeated question costs nothing.
         """
         good: dict[str, Value] = {}
         reasons: dict[str, str] = {}
@@ -348,7 +354,7 @@ class Federation:
     def _ask_all(
         self, kind: str, tensors: dict[str, NDArray[Any]], expected: str
     ) -> dict[str, Message]:
-        """Return what all say to a message; stop if one does not answer as expected."""
+        """Send a message to all; stop if one does not reply as expected."""
         content = Message(kind, {}, tensors).to_bytes()
         good, reasons = self._ask(
             self.names, content, lambda one, reply: _reply(one, reply, expected)
@@ -360,7 +366,7 @@ class Federation:
 
 @dataclass(frozen=True)
 class _SumOfAnswers(OwnAnswer):
-    """A query that institutions answer, each with its own noise, which is added up."""
+    """The sum of the institutions' noisy answers to one query."""
 
     name: str
     query: Query
@@ -395,13 +401,12 @@ class _Accounts:
         parameters: dict[str, Any],
         partition: None,
     ) -> Answers:
-        """Have all check the plan, and then all charge it; a fit that goes on is charged no more."""
+        """Let all institutions check the plan, then all charge it; a resumed fit is charged once."""
         federation = self.federation
         journal = self.federation.journal
         plan = self.plan
         before = journal.read("plan")
-        # A random name, so that no two fits are one plan: equal plans would get equal
-        # answers.
+        # Equal plans would get equal answers, so each fit has a random name.
         if before is None:
             fit = uuid4().hex
         else:
@@ -409,6 +414,7 @@ class _Accounts:
         several = "separator" in plan.parameters
         who: dict[str, Any] = {
             "unit": federation.unit,
+            "encoder_sha256": hash_of_encoder(federation.metadata.get(ENCODER)),
             "parties": list(federation.names),
             "fit": fit,
         }
@@ -425,8 +431,7 @@ class _Accounts:
         agreed = journal.read("agreed")
         if agreed is None:
             as_tensor = {"plan": np.frombuffer(content, np.uint8)}
-            # Nobody is charged before everybody has agreed, so a refusal costs nobody
-            # anything.
+            # All agree before any is charged, so a refusal costs nothing.
             checked = federation._ask_all("propose", as_tensor, "agreed")
             begun = federation._ask_all("begin", as_tensor, "begun")
             known = {
@@ -456,14 +461,14 @@ class _Accounts:
         )
 
     def finish(self, paid: Answers, *, model_sha256: str) -> None:
-        """Tell all the hash of the model; who does not hear it loses nothing."""
+        """Send all the hash of the model; an institution that misses it loses nothing."""
         told = Message(
             "finish", {"plan": paid.plan, "model_sha256": model_sha256}, {}
         ).to_bytes()
         self.federation._exchange(paid.present, told)
 
     def saved(self, paid: Answers, sha256: str) -> None:
-        """Tell all that the model of this hash is in a file; who does not hear it, or is gone, loses nothing."""
+        """Tell all that the model is saved; an institution that misses it loses nothing."""
         fields = {"plan": paid.plan, "model_sha256": sha256, "saved": True}
         with suppress(Exception):
             self.federation._exchange(
@@ -473,7 +478,7 @@ class _Accounts:
 
 @dataclass(slots=True, eq=False)
 class Answers:
-    """What institutions answer to one plan that they charged, as the records of a fit."""
+    """The institutions' answers under one charged plan; a fit uses them in place of records."""
 
     federation: Federation
     plan: str  # its hash
@@ -505,7 +510,7 @@ class Answers:
         return replace(guarantee, left=left)
 
     def answer(self, name: str, /, **released: Any) -> Int64:
-        """Return the sum of the answers of all that are left."""
+        """Return the sum of the answers of the institutions that are present."""
         number = self.asked
         self.asked = self.asked + 1
         content = question(self.plan, number, name, released)
@@ -536,8 +541,8 @@ class Answers:
                 )
             self.left = {**self.left, one: number}
         total = np.asarray(sum(good.values()), np.int64)
-        # Who left is on the disk together with the sum: a fit that goes on never adds
-        # up others than this one did.
+        # The sum and who had left are written together, so that a resumed fit adds up
+        # the same answers.
         journal.write(
             number, answer_to(content, self.plan, number, total, left=self.left)
         )
@@ -552,7 +557,7 @@ class Answers:
         name: str,
         shape: tuple[int, ...],
     ) -> Int64:
-        """Return an answer, after holding it to the question and to the number of records that its sender states."""
+        """Check an answer against the question and against the number of records that its sender states."""
         message = _reply(one, reply, "answer")
         given = message.fields
         if (given.get("plan"), given.get("number"), given.get("question")) != (
@@ -585,7 +590,7 @@ class Answers:
 def of_parties(
     guarantee: Guarantee, names: tuple[str, ...], charges: tuple[Charge, ...] = ()
 ) -> Guarantee:
-    """Return what a guarantee says at each institution of several, for its own records and towards everybody."""
+    """Return the guarantee at each institution, for its own records and against all others."""
     mu = guarantee.mu
     # Each costs mu at most, so k of them cost the square root of k times mu.
     at_several = Term(Caveat.PERSON_AT_SEVERAL_PARTIES)
@@ -607,7 +612,7 @@ def of_parties(
 
 
 def _reply(one: str, content: bytes | None, kind: str) -> Message:
-    """Read a reply of the kind; a Refusal says why there is none."""
+    """Parse a reply of one kind; raise Refusal with the reason if there is none."""
     if content is None:
         raise Refusal("no answer came in time.")
     message = Message.parse(content)
@@ -619,7 +624,7 @@ def _reply(one: str, content: bytes | None, kind: str) -> Message:
 
 
 def _charge(party: str, fields: Mapping[str, Any]) -> Charge:
-    """Return where an institution charged the plan; it may have stated anything."""
+    """Parse where an institution says that it charged the plan."""
     try:
         return Charge.from_dict(
             {

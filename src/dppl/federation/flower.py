@@ -1,13 +1,13 @@
-"""Messages over Flower's deployment runtime, with TLS and nodes that prove who they are.
+"""Messages over Flower's deployment runtime, with TLS and authenticated nodes.
 
-Flower's usual node runs the program that a coordinator sends it. An institution must
-not: whoever may run a program there needs no noise. So its node is this process, which
-takes messages from Flower and gives them to `Party`, fetches no program, and starts
-none. The coordinator is this process, too: it opens a run with an empty program and
-claims it.
+A standard node of Flower runs the program that a coordinator sends. An institution must
+not: a program on its machine could read the records without any noise. Its node is
+therefore this process, which passes messages from Flower to `Party` and neither fetches
+nor starts a program. The coordinator is this process, too: it opens a run with an empty
+program and claims it.
 
-For both this uses modules of Flower that are not part of its documented interface, so
-one minor version is allowed.
+Both use modules of Flower outside its documented interface, so dppl allows a single
+minor version.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from typing import Any, Self
 from dppl._utils.optional import optional
 from dppl.errors import EngineError, InputError
 
-# Pauses between two looks for a message: short during a fit, whose asks follow each
-# other, and long between fits.
+# Polling intervals: short during a fit, when questions follow each other, and long
+# between fits.
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
-# Flower allows no shorter interval. It takes a node that was killed for present for two
-# of them.
+# The shortest that Flower allows. A killed node counts as present for two of them.
 _HEARTBEAT_S = 10.0
 _SAID_S = 30.0
 _RECORD = "dppl"
 _CONTENT = "content"
-# A program that does nothing: nobody runs it.
+# An empty program, which nobody runs.
 _PROGRAM = b"""[project]
 name = "dppl"
 version = "1.0.0"
@@ -52,7 +51,7 @@ clientapp = "dppl.none:app"
 def _flower(module: str) -> Any:
     os.environ.setdefault(
         "FLWR_TELEMETRY_ENABLED", "0"
-    )  # who takes part is nobody's business
+    )  # participation is confidential
     return optional(f"flwr.{module}", "Flower", "federation")
 
 
@@ -92,7 +91,7 @@ def serve(
     ready: Callable[[], None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Answer messages from a SuperLink until `stopped`; whoever asked and got no answer asks once more."""
+    """Answer messages from a SuperLink until `stopped`; a coordinator repeats a question that got no answer."""
     ssh = optional(
         "cryptography.hazmat.primitives.serialization", "cryptography", "federation"
     )
@@ -123,8 +122,8 @@ def serve(
     while not stopped():
         try:
             if node is None:
-                # Refused until its public key is registered, and for seconds after a
-                # node of this key was killed.
+                # Refused until the public key is registered, and for seconds after a
+                # node with this key was killed.
                 request = fleet.ActivateNodeRequest(
                     public_key=name, heartbeat_interval=_HEARTBEAT_S
                 )
@@ -161,7 +160,7 @@ def serve(
 
 
 def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> bool:
-    """Take a message, if there is one, and send what `answer` makes of it."""
+    """Pull one message, if there is one, and send the reply."""
     objects = _flower("supercore.inflatable.inflatable_object")
     moved = _flower("supercore.inflatable.inflatable_utils")
     calls = _flower("supercore.inflatable.inflatable_protobuf_utils")
@@ -170,8 +169,7 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
     came = client.PullMessages(fleet.PullMessagesRequest(node=node))
     if not came.messages_list:
         return False
-    # A message arrives bare, with the names of its parts, which are hashes of their
-    # contents, and these are fetched.
+    # A message arrives as the hashes of its parts, which are then fetched.
     asked = serde.message_from_proto(came.messages_list[0])
     run = asked.metadata.run_id
     name = asked.metadata.message_id
@@ -193,8 +191,7 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
     else:
         record = {}
     reply = _wrapped(answer(bytes(record.get(_CONTENT, b""))), reply_to=whole)
-    # The reply travels in the same way, and only parts that the SuperLink does not have
-    # yet.
+    # The reply is sent in the same way; the SuperLink asks for the parts that it lacks.
     with objects.no_object_id_recompute():
         reply.metadata.__dict__["_message_id"] = reply.object_id
         parts = objects.get_all_nested_objects(reply)
@@ -217,7 +214,7 @@ def _answered_one(client: Any, node: Any, answer: Callable[[bytes], bytes]) -> b
 
 
 class Superlink:
-    """The way to institutions through a SuperLink, by the public keys of their nodes."""
+    """A connection to institutions through a SuperLink; public keys identify their nodes."""
 
     def __init__(
         self,
@@ -300,11 +297,13 @@ class Superlink:
                 sent = list(
                     self._grid.push_messages([_wrapped(left.pop(name), **where)])
                 )
-                waiting |= {one: name for one in sent if one}  # none that was too large
+                waiting |= {
+                    one: name for one in sent if one
+                }  # none if it was too large
             for reply in self._grid.pull_messages(list(waiting)) if waiting else []:
                 name = waiting.pop(
                     reply.metadata.reply_to_message_id, ""
-                )  # what comes twice counts once
+                )  # a duplicate counts once
                 if name and reply.has_content() and _RECORD in reply.content:
                     came[name] = bytes(reply.content[_RECORD].get(_CONTENT, b""))
             time.sleep(_PAUSE_S)
@@ -335,7 +334,7 @@ class Superlink:
             *where, interceptors=[version, signed]
         )
         try:
-            # A SuperLink gives messages to runs alone, and a run must have a program.
+            # A SuperLink delivers messages to runs only, and a run needs a program.
             wrapped = serde.fab_to_proto(
                 fab.Fab(sha256(program).hexdigest(), program, {})
             )

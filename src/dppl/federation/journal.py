@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dppl._utils.files import lasting_folder, remove_parts, write_atomically
+from dppl._utils.files import lasting_folder, write_atomically
 from dppl.errors import InputError
 
 
@@ -32,7 +32,6 @@ class Journal:
         path = self._path(name)
         if path is None:
             return
-        remove_parts(path)
         try:
             write_atomically(path, content, overwrite=False, private=True)
         except FileExistsError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dppl.errors import ParameterError
 from dppl.federation.coordinator import of_parties
+from dppl.federation.protocol import hash_of_encoder
 from dppl.methods import EmbeddingClassifier, MeanPrototypes, SoftmaxPrototypes, load
 from dppl.methods.parameters import same_value
 
@@ -168,7 +169,10 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
     return [
         ("method", type(one) is not type(other)),
         ("classes", not np.array_equal(one.classes_, other.classes_)),
-        ("encoder", one.encoder_ != other.encoder_),
+        (
+            "encoder",
+            hash_of_encoder(one.encoder_) != hash_of_encoder(other.encoder_),
+        ),
         ("parameters", not plain),
         ("width or map", map_of(one) != map_of(other)),
         ("whom they protect", our_cost.unit != their_cost.unit),

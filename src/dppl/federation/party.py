@@ -41,6 +41,7 @@ from dppl.federation.protocol import (
     Refusal,
     answer_to,
     hash_of,
+    hash_of_encoder,
     identity,
     made_up_record,
     seed_of_ask,
@@ -233,6 +234,10 @@ class Party:
         ):
             raise Refusal(
                 "the plan is for rows of another width, or for another unit than this institution protects."
+            )
+        if read.encoder != hash_of_encoder(self.described["encoder"]):
+            raise Refusal(
+                "the plan is for rows of another encoder or schema; it compares their hashes."
             )
         if not read.public <= self._public:
             raise Refusal(

@@ -1,8 +1,8 @@
-"""What travels between a coordinator and institutions: JSON and tensors in one checked file, and nothing that runs.
+"""Messages between a coordinator and institutions: JSON and tensors with a checksum, and no code.
 
-A plan names queries by their class in the kernel and by public parameters. So an
-institution computes sensitivities, noise and cost with its own kernel, and believes
-nothing that it was sent.
+A plan names the kernel's queries by class and public parameters. Each institution
+computes sensitivities, noise and cost with its own kernel and trusts no number that it
+receives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
+from dppl._utils.fingerprint import function_of
+from dppl._utils.metadata import LONGEST_NAME
 from dppl.errors import DpplError, ErrorKind, ParameterError
 from dppl.kernel import queries
 from dppl.kernel.label_sets import MultiLabel
@@ -37,8 +39,8 @@ from dppl.kernel.records import private_data
 from dppl.methods.fit_plan import Plan, of_persons
 
 KEY = "dppl_federation"
-FORMAT = 2
-# Queries whose noisy answers add up: all that are sums. A selection is none.
+FORMAT = 3
+# Queries whose noisy answers can be added: sums. Selections cannot.
 QUERIES = {
     kind.__name__: kind
     for kind in (
@@ -48,6 +50,7 @@ QUERIES = {
         queries.WeightedSum,
         queries.GramMatrix,
         queries.ClassGramMatrices,
+        queries.SecondMoment,
         queries.SoftmaxGradients,
         queries.LongResiduals,
         queries.SoftmaxCurvatures,
@@ -59,7 +62,7 @@ QUERIES = {
     )
 }
 _ROWS = 4096
-# What a description may hold; what is honest is far below. A text ends up in ledgers,
+# Limits of a message. Honest ones stay far below them. Texts end up in ledgers,
 # statements and terminals.
 _LONGEST_TEXT = 1000
 _MOST_VALUES = 100_000
@@ -68,7 +71,7 @@ _MOST_MEASUREMENTS = 100
 
 
 class Refusal(DpplError, RuntimeError):
-    """What an institution does not do, and why; the reason depends on no record."""
+    """An institution declines a request; the reason depends on no record."""
 
     kind = ErrorKind.REFUSED
 
@@ -82,14 +85,14 @@ class Message:
     tensors: dict[str, NDArray[Any]]
 
     def to_bytes(self) -> bytes:
-        """Return what travels; equal messages give equal bytes."""
+        """Serialize the message; equal messages give equal bytes."""
         return tensorfile.to_bytes(
             KEY, {"format": FORMAT, "kind": self.kind, **self.fields}, self.tensors
         )
 
     @classmethod
     def parse(cls, content: bytes) -> Message:
-        """Read what `to_bytes` wrote; a Refusal if it is anything else."""
+        """Parse what `to_bytes` wrote; raise Refusal for anything else."""
         try:
             given, tensors = tensorfile.parsed(content, KEY)
             if given.pop("format") != FORMAT:
@@ -105,7 +108,7 @@ class Message:
 
 
 def _check_values(fields: dict[str, Any]) -> None:
-    """Refuse a description of texts, numbers or nesting that could harm whoever stores or shows it."""
+    """Refuse texts, numbers or nesting that could harm a program that stores or shows them."""
     left: list[tuple[Any, int]] = [(fields, 0)]
     seen = 0
     while left:
@@ -119,9 +122,12 @@ def _check_values(fields: dict[str, Any]) -> None:
             left += [(one, depth + 1) for one in inside]
         fits = True
         if isinstance(value, str):
-            fits = len(value) <= _LONGEST_TEXT and value.isprintable()
+            longest = _LONGEST_TEXT
+            if value is fields.get("encoder"):  # which is compared, and never shown
+                longest = LONGEST_NAME
+            fits = len(value) <= longest and value.isprintable()
         elif isinstance(value, int | float):
-            fits = abs(value) < 2**63  # which NaN is not
+            fits = abs(value) < 2**63  # false for NaN
         if not fits or depth > _DEEPEST or seen + len(left) > _MOST_VALUES:
             raise Refusal(
                 "the message has a text that is not printable or has more than 1000 characters, a number beyond "
@@ -130,7 +136,7 @@ def _check_values(fields: dict[str, Any]) -> None:
 
 
 def identity(content: bytes) -> str:
-    """Return the name of a plan or question: the hash of its bytes."""
+    """Return the hash of a plan or question, which names it."""
     return sha256(content).hexdigest()
 
 
@@ -175,6 +181,7 @@ class Agreement:
     parameters: dict[str, Any]
     classes: list[Any]
     n_features: int
+    encoder: str | None  # the hash of its function
     multilabel: bool
     whole_persons: bool
     max_classes_per_person: int | None
@@ -204,7 +211,7 @@ class Agreement:
 
     @classmethod
     def read(cls, content: bytes) -> Agreement:
-        """Read a plan and compute its cost; a Refusal if it is not whole, or states another cost."""
+        """Parse a plan and compute its cost; raise Refusal if it is incomplete or states another cost."""
         message = Message.parse(content)
         try:
             return cls._of(identity(content), message)
@@ -242,7 +249,9 @@ class Agreement:
             not 0 < len(classes) == len(set(classes))
             or type(given["n_features"]) is not int
         ):
-            raise Refusal("its class list, or its number of features, is none.")
+            raise Refusal(
+                "its class list is empty or repeats a class, or its number of features is not an integer."
+            )
         declared = {
             one["name"]: Measurement(
                 _query(
@@ -258,7 +267,7 @@ class Agreement:
             for one in given["measurements"]
         }
         if len(declared) < len(given["measurements"]):
-            raise Refusal("two of its measurements have one name.")
+            raise Refusal("two of its measurements have the same name.")
         whole = given["whole_persons"] is True
         several = given["multilabel"] is True
         check_declared(declared, len(classes), multilabel=several, whole_persons=whole)
@@ -266,8 +275,8 @@ class Agreement:
             _width(one) not in (None, given["n_features"]) for one in declared.values()
         ):
             raise Refusal("a measurement is not of rows of the stated width.")
-        # The records of a person become one row, and their label sets do not: these
-        # must enter with shares.
+        # A person's rows can be merged into one. Label sets cannot, so such records
+        # are weighted by one over their number.
         unit = Unit(given["unit"])
         if several and not whole and unit is Unit.PERSON:
             raise Refusal("persons whose records have several labels enter as a whole.")
@@ -277,8 +286,7 @@ class Agreement:
             raise Refusal(
                 "max_classes_per_person is a positive integer, and for persons."
             )
-        # What the plan costs follows from here alone; its own numbers are only
-        # compared.
+        # The cost is computed here; the plan's own numbers are only compared with it.
         budget = budget_from_dict(given["budget"])
         paid = calibrated(
             budget,
@@ -292,6 +300,7 @@ class Agreement:
             given["parameters"],
             classes,
             given["n_features"],
+            given["encoder_sha256"],
             several,
             whole,
             most,
@@ -305,7 +314,7 @@ class Agreement:
             one.to_dict() for one in read.guarantee(secure_noise=True).releases
         ] != given["releases"]:
             raise Refusal(
-                "it states another noise or cost than this institution computes."
+                "its noise or cost differs from what this institution computes."
             )
         return read
 
@@ -319,7 +328,7 @@ def plan_bytes(
     multilabel: bool,
     **more: Any,
 ) -> bytes:
-    """Return a plan of a fit as it travels; `more` is what the coordinator adds."""
+    """Serialize the plan of a fit; `more` holds the coordinator's own fields."""
     setting = plan.setting
     measurements = []
     tensors: dict[str, NDArray[Any]] = {}
@@ -374,21 +383,24 @@ def public_inputs(public: Any) -> dict[str, str]:
     return hashes
 
 
+def hash_of_encoder(name: str | None) -> str | None:
+    """Return a hash that all names of one encoder have, wherever a schema or network lies."""
+    return None if name is None else identity(function_of(name).encode())
+
+
 def hash_of(rows: RowSource) -> str:
-    """Return a hash of public rows that any form of the same table has."""
+    """Hash the values of public rows, whatever type stores them."""
     digest = sha256(f"{tuple(rows.shape)}".encode())
     for block in iter_blocks(rows, _ROWS):
-        # Every float16 and float32 is a float64, so the hash is of values and not of
-        # how they are stored.
+        # float64 holds every float16 and float32 exactly.
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return digest.hexdigest()
 
 
 def question(plan: str, number: int, name: str, released: Mapping[str, Any]) -> bytes:
-    """Return an ask as it travels."""
+    """Serialize a question."""
     plain, tensors = packed(released)
-    # Equal questions have equal bytes, and whoever asks twice is recognised by their
-    # hash.
+    # A repeated question has equal bytes, so its hash tells that it was asked before.
     return Message(
         "ask", {"plan": plan, "number": number, "name": name, "values": plain}, tensors
     ).to_bytes()
@@ -397,7 +409,7 @@ def question(plan: str, number: int, name: str, released: Mapping[str, Any]) -> 
 def answer_to(
     content: bytes, plan: str, number: int, value: NDArray[np.int64], **more: Any
 ) -> bytes:
-    """Return the answer to an ask as it travels."""
+    """Serialize the answer to a question."""
     given = {"plan": plan, "number": number, "question": identity(content), **more}
     return Message("answer", given, {"answer": value}).to_bytes()
 
@@ -405,7 +417,7 @@ def answer_to(
 def made_up_record(
     n_features: int, classes: NDArray[Any], several: MultiLabel | None
 ) -> Any:
-    """Return one row of zeros: its answer has the shape of every answer, and what it cannot answer, no record can."""
+    """Return one row of zeros, whose answers have the shapes of all answers."""
     if several is None:
         labels = classes[:1]
     else:
@@ -415,7 +427,7 @@ def made_up_record(
 
 
 def seed_of_ask(seed: int, party: str, number: int) -> int:
-    """Return the seed of an answer in an experiment: no two answers, and no two institutions, have the same noise."""
+    """Return the seed of one answer in an experiment, different for each answer and institution."""
     return int.from_bytes(
         sha256(f"{int(seed)} {number} {party}".encode()).digest()[:8], "big"
     )
@@ -431,7 +443,7 @@ def _named(tensors: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[
 
 
 def _query(kind: str, values: dict[str, Any]) -> queries.Query:
-    """Return a query of the kernel; a Refusal if it knows none of this name, or of these parameters."""
+    """Build a query of the kernel; raise Refusal for an unknown name or other parameters."""
     if kind not in QUERIES:
         raise Refusal(f"no query that adds up is called {kind!r}.")
     made = QUERIES[kind]
@@ -445,8 +457,8 @@ def _query(kind: str, values: dict[str, Any]) -> queries.Query:
     # Exact types: True would pass for the integer 1.
     if {name: type(value) for name, value in values.items()} != expected:
         raise Refusal(f"{kind} has other parameters.")
-    # Samples are accounted in (epsilon, delta) alone, which no ledger charges, and
-    # computing that takes long.
+    # Sampled queries are accounted in (epsilon, delta) alone, which no ledger charges,
+    # and composing them is slow.
     if values.get("sampling_rate", 1.0) != 1.0:
         raise Refusal(f"{kind} is asked of all records here, never of samples.")
     if any(

@@ -1,49 +1,46 @@
-"""The checkpoint at which an interrupted run goes on.
+"""The checkpoint from which an interrupted run resumes.
 
-Its checksum finds damage and no lies, so whoever reads it checks what it says all the
-same.
+Its checksum detects damage but not forgery, so a reader validates every field.
 
-What was begun counts as done, so a resumed run never counts too little: before a step
-the checkpoint says that it has begun, with the state from before it. A run that died in
-a step goes on behind it: the step is lost and paid for, and no run draws more often
-than its guarantee says. Then a ledger, if there is one, counts the step too, and takes
-no step twice. The file comes first, so that it is never behind the ledger unless
-another run has gone on from a copy of it.
+A step that has begun counts as done. The checkpoint records the start of a step, with
+the state before it, and only then is noise drawn. A run that dies within a step resumes
+after it: that step is paid for and lost, and no run draws more often than its guarantee
+says. The ledger, if there is one, counts the step next and accepts no step twice. Since
+the file is written first, it is behind the ledger only if another run has resumed from
+a copy of it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl._utils.files import locked, remove_parts, write_atomically
+from dppl._utils.files import locked, write_atomically
 from dppl.errors import InputError, ParameterError
 
-if TYPE_CHECKING:
-    from dppl.kernel.privacy.ledger import LedgerEntry
-
 _KEY = "dppl_checkpoint"
-_ENTRY = {"dataset": str, "number": int, "run": str}
+_RUN = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
 class State:
     """Where a run is."""
 
-    begun: int  # steps that have begun, and count
+    begun: int  # steps that have begun, and so count
     # Shape (size,): trained weights and the optimiser's memory, functions of what was
     # released.
     values: NDArray[np.float32]
     velocity: NDArray[np.float32]
-    entry: LedgerEntry | None = None  # the charge that paid for all steps
+    run: str  # random name of the charge that pays for all steps
 
 
 class Checkpoint:
@@ -61,7 +58,7 @@ class Checkpoint:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other runs away from the file: two that go on from one state would draw twice for one charge."""
+        """Lock the file: two runs that resume from one state would draw twice for one charge."""
         if self._path is None:
             yield
             return
@@ -71,7 +68,6 @@ class Checkpoint:
             lock,
             f"another run holds {self._path}; wait for it, or choose another file.",
         ):
-            remove_parts(self._path)  # of runs that were killed, as large as the file
             yield
 
     def read(self, size: int, steps: int) -> State | None:
@@ -82,8 +78,8 @@ class Checkpoint:
         tensors = dict[str, NDArray[Any]]()
         with suppress(ValueError):
             fields, tensors = tensorfile.read(self._path, _KEY)
-        identity, begun, entry = (
-            fields.get(name) for name in ("identity", "begun", "entry")
+        identity, begun, run = (
+            fields.get(name) for name in ("identity", "begun", "run")
         )
         if not isinstance(identity, dict):
             raise InputError(
@@ -103,32 +99,22 @@ class Checkpoint:
         vectors = {
             name: (tensor.dtype.name, tensor.shape) for name, tensor in tensors.items()
         }
-        kinds: Any = entry
-        if isinstance(entry, dict):
-            kinds = {name: type(value) for name, value in entry.items()}
         if (
             type(begun) is not int
             or not 0 <= begun <= steps
             or vectors != dict.fromkeys(("values", "velocity"), ("float32", (size,)))
-            or kinds not in (None, _ENTRY)
+            or not (isinstance(run, str) and _RUN.fullmatch(run))
         ):
             raise InputError(
                 f"{self._path} contradicts itself; remove it, or choose another file."
             )
-        if entry is not None:
-            from dppl.kernel.privacy.ledger import (
-                LedgerEntry,
-            )  # here, because a ledger needs SQLAlchemy
-
-            entry = LedgerEntry(**entry)
-        return State(begun, tensors["values"], tensors["velocity"], entry)
+        return State(begun, tensors["values"], tensors["velocity"], run)
 
     def write(self, state: State, begun: int) -> None:
-        """Say that `begun` steps have begun, of which those not in `state` are lost if the run dies."""
+        """Record that `begun` steps have begun; those that `state` lacks are lost if the run dies."""
         if self._path is None:
             return
-        entry = state.entry and asdict(state.entry)
-        fields = {"identity": self._identity, "begun": begun, "entry": entry}
+        fields = {"identity": self._identity, "begun": begun, "run": state.run}
         content = tensorfile.to_bytes(
             _KEY, fields, {"values": state.values, "velocity": state.velocity}
         )

@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,7 @@ from dppl.kernel.privacy.terms import Assumption, Caveat, PublicInput, Term
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
+    from dppl.kernel.privacy.ledger import LedgerEntry
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
@@ -322,15 +324,19 @@ class Training:
             values = weights_of(self.module, self.kept)
             state = file.read(values.size, self.steps + len(self.heads))
             if state is None:
-                state = State(0, values, np.zeros_like(values))
-            if ledger is not None and not _is_paid(ledger, state):
-                state.entry = ledger.charge(
+                state = State(0, values, np.zeros_like(values), uuid4().hex)
+                # The name of the charge, on the disk before the ledger has it.
+                file.write(state, 0)
+            entry = None
+            if ledger is not None:
+                entry = ledger.charge(
                     self.guarantee,
                     estimator=name,
                     parameters=self._described(),
                     partition=partition,
-                    stepwise=True,
+                    run=state.run,
                 )
+                _refuse_overtaken(state, ledger.steps_begun(entry))
             from dppl.methods.base import (
                 charged,
             )  # here, because reading a model file needs no scikit-learn
@@ -339,7 +345,7 @@ class Training:
             # answered.
             used = state.begun - bool(self.heads)
             with (
-                charged(state.entry),
+                charged(entry),
                 records.counter(self.measurements, self.random_state, used) as measure,
             ):
                 self._descend(
@@ -348,16 +354,17 @@ class Training:
                     state,
                     file,
                     ledger,
+                    entry,
                     progress or (lambda step: None),
                 )
         # A copy of the public module, and not of the one that records have passed
         # through.
         trained = deepcopy(self.module)
         set_weights(trained, self.kept, state.values)
-        if ledger is None or state.entry is None:
+        if ledger is None or entry is None:
             return trained, self.guarantee
-        ledger.finish(state.entry)
-        return trained, state.entry.noted(self.guarantee)
+        ledger.finish(entry)
+        return trained, entry.noted(self.guarantee)
 
     def _descend(
         self,
@@ -366,6 +373,7 @@ class Training:
         state: State,
         file: Checkpoint,
         ledger: Ledger | None,
+        entry: LedgerEntry | None,
         progress: Callable[[int], object],
     ) -> None:
         """Take the steps that are left: ask for a noisy sum of gradients, and move against it with momentum.
@@ -388,8 +396,8 @@ class Training:
             # First the file, then the ledger, then the noise: whoever goes on from
             # either never asks for this step.
             file.write(state, begun + 1)
-            if ledger is not None and state.entry is not None:
-                ledger.begin_step(state.entry, begun)
+            if ledger is not None and entry is not None:
+                ledger.begin_step(entry, begun)
             state.begun = begun + 1
             step = begun - bool(self.heads)
             if not 0 <= step < self.steps:
@@ -450,14 +458,10 @@ class Training:
         }
 
 
-def _is_paid(ledger: Ledger, state: State) -> bool:
-    """Look for the charge of the run in this ledger, and refuse a state that another run has overtaken."""
-    begun = None
-    if state.entry is not None:
-        begun = ledger.steps_begun(state.entry)
+def _refuse_overtaken(state: State, begun: int | None) -> None:
+    """Refuse a state that another run has overtaken, by the steps of which the ledger knows."""
     if begun is not None and begun > state.begun:
         raise InputError(
             f"the ledger knows of {begun} steps of this run, and the checkpoint of {state.begun}: another run went on "
             "from a copy of it. Go on from the latest one, or remove this one to begin a new run, which pays again."
         )
-    return begun is not None

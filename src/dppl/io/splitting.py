@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dppl._utils import validate
-from dppl._utils.files import atomic_file
+from dppl._utils.files import new_files
 from dppl._utils.outside import parse_any
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.labels import listed
@@ -177,7 +177,7 @@ def split_file(
     sheet: str | None = None,
     sql: str | None = None,
 ) -> None:
-    """Write the records of a file into two others, by `held_out`; each is written whole or not at all.
+    """Write the records of a file into two others, by `held_out`: both whole, or none.
 
     Parameters
     ----------
@@ -271,11 +271,7 @@ def split_file(
             raise InputError(
                 f"{source} has no labels in it, so two files would have to be split alike; write .csv or .npz."
             )
-    with ExitStack() as stack:
-        train, test = (
-            stack.enter_context(atomic_file(out, overwrite=False, private=True))
-            for out in outs
-        )
+    with new_files(outs, private=True) as (train, test):
         write((train, test), coin, groups)
 
 

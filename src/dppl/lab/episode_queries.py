@@ -1,9 +1,9 @@
 """The gradient of a projection by the rule of prototypical networks, clipped for a whole batch.
 
 DPPL-v1 (appendix C.5.1) splits a batch evenly into support and query records, and takes
-the means of support records as prototypes. So each record moves the gradients of
-others, and no clipping of single gradients bounds what it does. What does is to clip
-the gradient of the batch.
+the means of support records as prototypes. A record therefore changes the gradients of
+others, and clipping each record's gradient bounds nothing. Clipping the gradient of the
+whole batch does.
 """
 
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ class EpisodeGradients(Query):
         counted = codes >= 0
         rows = np.concatenate([np.zeros((0, self.lattice.dim), np.int8), *blocks])
         total = np.zeros((self.n_components, self.lattice.dim))
-        # What a batch makes overflow tells of it.
+        # A warning about overflow would reveal something about the batch.
         with np.errstate(all="ignore"):
             for episode in range(self.episodes):
                 support, query = split(codes[counted], f"{seed} {episode}")
@@ -121,14 +121,14 @@ class EpisodeGradients(Query):
 
 
 def split(codes: Codes, name: str) -> tuple[Int64, Int64]:
-    """Return the places of support and query records, of each class as many; an odd record is in neither.
+    """Split each class evenly into support and query records; an odd record is in neither.
 
     >>> support, query = split(np.array([0, 0, 0, 0, 1, 2, 2]), "first")
     >>> len(support), len(query), 4 in {*support.tolist(), *query.tolist()}
     (3, 3, False)
     """
     n = len(codes)
-    # Public numbers, so that who is drawn where tells nothing; they repeat by their name.
+    # Derived from the name, hence public and repeatable.
     keys = np.frombuffer(shake_256(name.encode()).digest(8 * n), "<u8")
     order = np.lexsort((keys, codes))
     sizes = np.bincount(codes)
@@ -152,7 +152,7 @@ def gradient(
     number of queries, M the sum of R_qc (φ_q - p_c)(φ_q - p_c)ᵀ, in which φφᵀ cancels.
     """
     W = projection.unit * projection.steps
-    if not len(query):  # no class has two records: there is nothing to learn from
+    if not len(query):  # no class has two records
         return np.zeros_like(W)
     # Softmax over the classes that the batch has, as published.
     present, places = np.unique(codes[query], return_inverse=True)
@@ -171,10 +171,10 @@ def gradient(
 
 
 def clipped(gradient: Float, clip: float) -> Int64:
-    """Return a gradient in steps of its clipping norm over R, no longer than R whatever it is."""
+    """Clip a gradient, in steps of the clipping norm over R; the result is never longer than R."""
     finite = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
     length = max(float(np.linalg.norm(finite)), clip)
-    # A little shorter, since lengths are rounded; and rounding to zero lengthens nothing.
+    # Slightly shorter, to absorb rounding of the length; truncation only shortens.
     steps = np.trunc(finite * (RADIUS * (1 - 2.0**-20) / length))
     whole: Int64 = np.clip(np.nan_to_num(steps), -RADIUS, RADIUS).astype(np.int64)
     if sum(int(row @ row) for row in whole) > RADIUS**2:

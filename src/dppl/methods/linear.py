@@ -50,6 +50,17 @@ _CAP_IF_LARGE = 4.5, 0.48, 400.0
 _TOLERANCE = 0.58
 _LARGEST_TOLERANCE = 2.0
 _TOLERANCE_IF_LARGE = 1.2
+# Percentage of mu² for the second moment, times the number of classes and at most. With
+# more classes or features it is not asked for: there it bought nothing, or its noise
+# takes longer than the rest of a fit.
+_MOMENT_PERCENT = 10.0, 5.0
+_MOST_CLASSES = 20
+_MOST_FEATURES = 2048
+# Longest step where classes have more records than features and curvature is known, in
+# units of one over what the second moment's noise hides.
+_REACH = 12.0
+# Newton's steps that the sum of all steps is worth along axes of known curvature.
+_NEWTON_STEPS = 6.0
 # A gradient that points against the velocity by more standard deviations of its noise
 # than this is an overshoot.
 _OVERSHOOT = 3.0
@@ -278,10 +289,84 @@ def intercepts(
     )
 
 
+def moment_percent(n_classes: int, n_features: int) -> float:
+    """Return the percentage of mu² for the second moment; 0 where it is not asked for."""
+    if n_classes > _MOST_CLASSES or n_features > _MOST_FEATURES:
+        return 0
+    of_classes, most = _MOMENT_PERCENT
+    return min(most, of_classes / n_classes)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyMoment:
+    """A noisy sum of f·fᵀ over centred unit rows f."""
+
+    total: Float  # shape (n_features, n_features); along the axes of lattice rows
+    noise_std: float  # of its diagonal
+    basis: Float  # the public axes in the coordinates of lattice rows, in columns
+
+    @property
+    def hidden(self) -> float:
+        """Largest eigenvalue of the noise, which fill a semicircle."""
+        return math.sqrt(2 * len(self.total)) * self.noise_std
+
+
+@dataclass(frozen=True, slots=True)
+class Curvature:
+    """Axes and spectrum of the rows that a fit is of, by which steps are shorter along large axes."""
+
+    axes: Float  # shape (n_features, n_features); in columns
+    spectrum: (
+        Float  # shape (n_features,); share of each axis in the second moment, of sum 1
+    )
+    bend: Float  # shape (n_features,); what it adds to the inverse of a step
+
+    @classmethod
+    def of(cls, moment: NoisyMoment, size: float, worth: float) -> Self:
+        """Draw a noisy moment of so many rows to that of rows without a direction; `worth` from 0 to 1 weighs it.
+
+        Of a difference from it that is beyond the noise's eigenvalues, an eigenvector
+        holds the root of what the squares differ by (Benaych-Georges, Nadakuditi 2011,
+        arXiv:0910.2120).
+        """
+        values, axes = np.linalg.eigh(moment.total)
+        flat = size / len(values)
+        away = values - flat
+        true = np.sqrt(np.maximum(away**2 - moment.hidden**2, 0))
+        found = np.maximum(flat + np.sign(away) * true, 0)
+        found /= found.sum()
+        return cls(moment.basis.T @ axes, found, worth * found / _NEWTON_STEPS)
+
+    def damping(self, noise: float, start: float) -> float:
+        """Return what to add to the inverse of steps, at which the noise of a logit is 1.
+
+        `noise` is that at steps of length 1. It falls with what is added, so halving an
+        interval of logarithms finds it.
+        """
+        low = 1e-3 * start
+        high = start
+        for _ in range(25):
+            middle = math.sqrt(low * high)
+            if (
+                noise * np.linalg.norm(np.sqrt(self.spectrum) / (self.bend + middle))
+                > 1
+            ):
+                low = middle
+            else:
+                high = middle
+        return high
+
+
 class Ascent:
     """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum."""
 
-    def __init__(self, sizes: ClassSizes, spectrum: Float, noise_std: float) -> None:
+    def __init__(
+        self,
+        sizes: ClassSizes,
+        spectrum: Float,
+        noise_std: float,
+        moment: NoisyMoment | None = None,
+    ) -> None:
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
         self._noise_std = noise_std
@@ -293,15 +378,27 @@ class Ascent:
             _TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * balance
         )
         self._tolerance = min(_LARGEST_TOLERANCE, tolerance)
+        smallest = balance * self._class_size
         # Longer steps for small classes, whose gradients are short, but not for those
         # that seem to be empty.
         caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(
             n_classes * sizes.shares
         )
-        rules = (_CAP, self._class_size), (_CAP_IF_LARGE, balance * self._class_size)
+        rules = (_CAP, self._class_size), (_CAP_IF_LARGE, smallest)
         longest = max(
             min(bound, factor * size**power) for (factor, power, bound), size in rules
         )
+        self._curvature: Curvature | None = None
+        if moment is not None:
+            known = 2 * sizes.total / moment.hidden
+            longer = max(longest, min(smallest**2 / len(spectrum), _REACH * known))
+            # How much longer a step would be that noise shortens, too.
+            damping = noise_std * math.sqrt(STEPS) / self._class_size / self._tolerance
+            worth = 1 - ((1 / longer + damping) / (1 / longest + damping)) ** 2
+            if worth > 0:
+                longest = longer
+                self._curvature = Curvature.of(moment, sizes.total, worth)
+        self._longest = longest
         self._caps = np.maximum(caps * longest, 1e-9)
         self._path = np.zeros((n_classes, len(spectrum)))
         self._velocity = np.zeros_like(self._path)
@@ -329,8 +426,21 @@ class Ascent:
             * math.sqrt(STEPS * float(factors**2 @ self._spectrum))
             / self._class_size
         )
-        steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
-        self.weights = steps[:, None] * self._path * factors
+        path = self._path * factors
+        damping = noise / self._tolerance
+        if self._curvature is None:
+            steps = 1 / (self._class_size * (1 / self._caps + damping))
+            self.weights = steps[:, None] * path
+        else:
+            along, bend = self._curvature.axes, self._curvature.bend
+            noise = self._noise_std * math.sqrt(STEPS) / self._class_size
+            damping = self._curvature.damping(noise / self._tolerance, damping)
+            each = 1 / (
+                self._class_size
+                * ((1 + self._longest * bend) / self._caps[:, None] + damping)
+            )
+            self.weights = (path @ along * each) @ along.T
+            steps = np.sqrt(np.square(each).mean(axis=1))
         # The noises of the gradients are independent, and their weighted sum is in each
         # coordinate of the weights, by a factor of the axis that is 1 at most. Steps and
         # factors count as given, and that later gradients answer to earlier noise is left
@@ -509,8 +619,9 @@ class GuidedAscent(Ascent):
         examples: ExampleClassifier,
         hits: float,
         hits_std: float,
+        moment: NoisyMoment | None = None,
     ) -> None:
-        super().__init__(sizes, spectrum, noise_std)
+        super().__init__(sizes, spectrum, noise_std, moment)
         self._sizes = sizes
         self._examples = examples
         records = sizes.total * max(float(sizes.shares[examples.known].sum()), 1e-3)

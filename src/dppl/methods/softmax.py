@@ -16,6 +16,7 @@ from dppl.kernel.queries import (
     ClassCounts,
     Hits,
     NumberOfRecords,
+    SecondMoment,
     Shortfalls,
     SoftmaxGradients,
     WeightedSum,
@@ -32,8 +33,10 @@ from dppl.methods.linear import (
     ExampleClassifier,
     Frame,
     GuidedAscent,
+    NoisyMoment,
     intercepts,
     measured_size,
+    moment_percent,
     shrunken_mean,
 )
 from dppl.methods.parameters import PersonsParameter, parameters
@@ -44,11 +47,13 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum
-    of rows, sixteen sums of clipped gradients of the softmax loss on rows minus their
-    mean, and how much less often than others each class is predicted. The softmax of
+    of rows, for up to 20 classes and 2,048 features the second moment of rows minus
+    their mean, sixteen sums of clipped gradients of the softmax loss on these, and how
+    much less often than others each class is predicted. The softmax of
     the fit has the logarithms of class shares as offsets, and predictions have none, so
     the weights aim at balanced classes; intercepts from the last release move the
-    boundary where they miss. Public rows tell along which axes noise may be taken out.
+    boundary where they miss. Where classes have more records than features, steps are
+    longer along axes of small variance, by the second moment. Public rows tell along which axes noise may be taken out.
 
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
@@ -80,15 +85,16 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    twenty statistics above, through the rounded Gaussian; with examples, also the
+    statistics above, through the rounded Gaussian; with examples, also the
     number of records whose own class they rank first. Sensitivity: 1 of both numbers of
     records and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
-    its q; r·s of each gradient, because it adds an outer product of the record's
+    its q; p·s² of the second moment in the Frobenius norm, because a record adds p =
+    2⁸ times q·qᵀ; r·s of each gradient, because it adds an outer product of the record's
     residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid
     steps, of the last, because probabilities lie no further from 1/C. Weights, mean,
-    trust in examples, softmax and intercepts are computed from earlier releases, and
+    lengths of steps, trust in examples, softmax and intercepts are computed from earlier releases, and
     all shares of the budget are fixed, so the squares of mu add up to the budget's
     [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
     choice of parameters, or of examples, by private data, timing, a changed label (two
@@ -98,7 +104,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     ----------
     .. [1] Full-batch DP-SGD (Abadi et al. 2016, arXiv:1607.00133) with momentum (Polyak
     1964), logit adjustment (Menon
-       et al., arXiv:2007.07314), and shrinkage by empirical Bayes (James, Stein 1961).
+       et al., arXiv:2007.07314), a noisy second moment as in DP-FC (Mehta
+       et al., arXiv:2211.13403), and shrinkage by empirical Bayes (James, Stein 1961).
     .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3,
     Corollary 3.3.
     .. [3] AdaMix (Golatkar et al. 2022, arXiv:2203.11481) starts from few public
@@ -117,7 +124,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     starts_from_examples = True
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
+        """Declare the statistics, and with examples the number of records that these classify rightly."""
         examples = setting.public.examples
         n_classes = setting.n_classes
         if self.budget.is_zero:
@@ -133,14 +140,19 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         hits = {}
         if examples is not None:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
+        moment = {}
+        percent = moment_percent(n_classes, setting.n_features)
+        if percent:
+            moment = {"moment": Measurement(SecondMoment(lattice, n_classes), percent)}
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
             "mean": Measurement(WeightedSum(lattice, n_classes), 1),
             **hits,
+            **moment,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
-                93 if examples is None else 91,
+                (93 if examples is None else 91) - percent,
                 STEPS,
             ),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
@@ -208,7 +220,12 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         offsets = np.log(sizes.shares)
         unit = measure.unit("gradients") / CLIP
         noise_std = measure.noise_std("gradients") / unit
-        ascent = Ascent(sizes, frame.spectrum, noise_std)
+        moment = None
+        if "moment" in measure:
+            of_rows = measure.unit("moment")
+            noisy = measure("moment", at=lattice) / of_rows
+            moment = NoisyMoment(noisy, measure.noise_std("moment") / of_rows, basis)
+        ascent = Ascent(sizes, frame.spectrum, noise_std, moment)
         if "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
             (hits,) = measure(
@@ -219,7 +236,13 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             )
             hits_std = measure.noise_std("hits")
             ascent = GuidedAscent(
-                sizes, frame.spectrum, noise_std, examples, float(hits), hits_std
+                sizes,
+                frame.spectrum,
+                noise_std,
+                examples,
+                float(hits),
+                hits_std,
+                moment,
             )
         for _ in steps(STEPS):
             weights = ascent.weights @ basis.T

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from dppl._utils import validate
 from dppl._utils.types import Float
 from dppl.encoders.catalogue import PRESETS
+from dppl.encoders.columns import SCHEME, TextColumn, place_of, read_schema
 from dppl.errors import Argument, BudgetError, ParameterError
 from dppl.finetune.worth import WORTH_TRAINING, is_worth_training
 from dppl.kernel.privacy import Budget, PureDP
@@ -21,7 +22,7 @@ from dppl.methods.public_data import PublicData
 from dppl.methods.registry import BY_METHOD, Method, method_for
 from dppl.planning import recall_model
 from dppl.planning.guessed_sizes import checked_guesses, rising_sizes
-from dppl.planning.recall_model import LAWS, NAMED, Law
+from dppl.planning.recall_model import LAWS, NAMED, TABLE, Law
 
 Found: TypeAlias = Literal["yes", "in part", "no"]
 Describe: TypeAlias = Literal["none", "names"]
@@ -226,7 +227,7 @@ def plan_budget(
     n_features : int, default=None
         Width of the embeddings. Needed without `encoder`.
     encoder : str, default=None
-        Name of an encoder whose width dppl knows.
+        Name of an encoder whose width dppl knows, or ``columns:SCHEMA``.
     n_public : int, default=0
         Unlabelled public rows that the fit may use; fewer than features count as none
         for "softmax".
@@ -272,14 +273,18 @@ def plan_budget(
             )
     validate.one_of(get_args(Describe), describe=describe)
     chosen = _checked_method(method, budget, n_public, n_parties)
-    if describe == "names" and chosen != "softmax":
+    table = encoder is not None and encoder.startswith(SCHEME)
+    if describe == "names" and (table or chosen != "softmax"):
         raise ParameterError(
-            "names goes with the method softmax; leave it out.", parameter="describe"
+            "names goes with texts and the method softmax; leave it out.",
+            parameter="describe",
         )
     sizes = rising_sizes(n_classes, n_records, smallest)
     public = chosen == "public" or (chosen == "softmax" and n_public >= n_features)
     laws = {"none": LAWS[chosen, public], "names": NAMED[public]}
-    hardness = recall_model.usual_hardness()
+    if table and chosen == "softmax":
+        laws["none"] = TABLE
+    hardness = recall_model.usual_hardness(table=table)
     if ceiling is not None:
         hardness = recall_model.hardness(ceiling, n_classes)
     setting = _Setting(
@@ -299,6 +304,7 @@ def plan_budget(
     # Twice the budget is twice its first parameter; delta stays.
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
+    # Tables have neither names of classes to start from nor a network to train.
     texts = describe == "names" or (encoder is not None and encoder not in PRESETS)
     train = None
     if not texts and not isinstance(budget, PureDP):
@@ -332,7 +338,7 @@ def plan_budget(
         ).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
         describe=describe,
-        otherwise=other.gain(sizes) if chosen == "softmax" else None,
+        otherwise=other.gain(sizes) if chosen == "softmax" and not table else None,
         n_parties=int(n_parties),
         one_place=one_place,
         alone=alone,
@@ -345,6 +351,15 @@ def _checked_width(n_features: int | None, encoder: str | None) -> int:
     """Return the number of features, of a known encoder or as given."""
     if n_features is not None:
         validate.positive_integer(n_features=n_features)
+    if encoder is not None and encoder.startswith(SCHEME):
+        columns = read_schema(place_of(encoder))
+        if any(isinstance(one, TextColumn) for one in columns):
+            raise ParameterError(
+                "must be a schema without texts, for nothing was measured of them beside columns; or name the encoder "
+                "of the texts.",
+                parameter="encoder",
+            )
+        return sum(one.width for one in columns)
     if encoder is not None:
         validate.one_of(
             FEATURES,

@@ -56,6 +56,7 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.WEIGHTED_SUM: "sum of lattice rows, weighted by class ({dim})",
     Statistic.GRAM_MATRIX: "Gram matrix of lattice rows ({dim} x {dim})",
     Statistic.CLASS_GRAM_MATRICES: "Gram matrices of each class ({n_classes} x {dim} x {dim})",
+    Statistic.SECOND_MOMENT: "second moment of centred lattice rows ({dim} x {dim})",
     Statistic.CLIPPED_GRADIENTS: "sum of clipped gradients ({n_classes} x {dim})",
     Statistic.CLIPPED_LABEL_GRADIENTS: "sum of clipped gradients of all labels ({n_classes} x {dim})",
     Statistic.SCALED_GRADIENTS: "sum of scaled gradients ({n_classes} x {dim})",

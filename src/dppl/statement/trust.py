@@ -1,8 +1,8 @@
-"""The files that the releases of a model rest on, by what its guarantee states: nothing runs, and no English is read.
+"""The trusted base of one model, derived from the codes in its guarantee; no code is run to find it.
 
-Each statistic, mechanism and fact of a guarantee names modules of the trusted base. What
-these import when they are imported themselves belongs to them. A module that is
-imported within a function is for some fits only, and has a fact of its own here.
+Each statistic, mechanism and fact of a guarantee maps to modules of the trusted base,
+and so do the imports at the top of these modules. A module that is imported within a
+function is needed by some fits only, and is listed here under the fact that needs it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[1]
 _INSTITUTION = ("federation.journal", "federation.party", "federation.protocol")
-# Outside the kernel, what decides a guarantee: queries that need torch or are one
-# research method's, what makes outcomes of test records, and what institutions answer.
+# Modules outside the kernel that decide a guarantee: queries that need torch or belong
+# to one research method, the outcomes of test records, and the answers of institutions.
 OUTSIDE = (
     "prediction.one_record",
     "prediction.rebuilt",
@@ -39,7 +39,7 @@ OUTSIDE = (
     "lab.projection_queries",
     "lab.votes",
 )
-# What reads and asks in every fit, and what states its cost.
+# What every fit runs to read, to query and to state its cost.
 EVERY_FIT = ("kernel.measure", "kernel.privacy.guarantee", "kernel.records")
 _SUMS = ("kernel.queries.sums",)
 _SOFTMAX = ("kernel.queries.softmax_gradients",)
@@ -58,6 +58,7 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.WEIGHTED_SUM: _SUMS,
     Statistic.GRAM_MATRIX: ("kernel.queries.grams",),
     Statistic.CLASS_GRAM_MATRICES: ("kernel.queries.grams",),
+    Statistic.SECOND_MOMENT: ("kernel.queries.second_moment",),
     Statistic.CORRELATED_CLASS_SUMS: ("kernel.queries.correlated",),
     Statistic.CLASS_MEANS: ("kernel.queries.coinpress_means", "kernel.queries.sums"),
     Statistic.CLIPPED_GRADIENTS: _SOFTMAX,
@@ -105,7 +106,7 @@ MECHANISMS: dict[Mechanism, tuple[str, ...]] = {
     Mechanism.REPEAT_AND_SELECT: ("kernel.privacy.accounting",),
     Mechanism.FRIENDLY_CORE: ("lab.friendly",),
 }
-# What runs in some fits, of which a guarantee does not say whether it is of one.
+# Modules that run in some fits, where the guarantee does not tell in which.
 IN_SOME_FITS = {
     "kernel.parts": "of a table in parts",
     "kernel.lattice.compiled": "with numba",
@@ -128,11 +129,11 @@ class TrustedFile:
     lines: int  # of code, without comments and docstrings
     tokens: int  # on these lines
     sha256: str
-    when: str = ""  # in which fits alone it runs, where the guarantee cannot tell
+    when: str = ""  # which fits run it, if the guarantee cannot tell
 
     @property
     def decides(self) -> str:
-        """Whether it decides what leaves the records, or what the guarantee says that this costs."""
+        """Return "releases" if it decides what leaves the records, and "cost" if it computes what that costs."""
         privacy = Path("kernel", "privacy") in Path(self.path).parents
         return "cost" if privacy else "releases"
 
@@ -142,7 +143,7 @@ class TrustedCode:
     """What the releases of a model rest on, in the version that is installed."""
 
     files: tuple[TrustedFile, ...]
-    # Statistics of own queries, which their authors prove in files of their own.
+    # Statistics of user-defined queries, whose proofs are outside dppl.
     stated: tuple[str, ...]
     made_by: str  # version of dppl that made the releases
     version: str = __version__  # whose files these are
@@ -159,7 +160,7 @@ class TrustedCode:
 
     @property
     def tokens_of_releases(self) -> int:
-        """Those that decide what leaves the records; the rest states what that costs."""
+        """Tokens that decide what leaves the records; the rest computes what that costs."""
         files = [one for one in self.files if one.decides == "releases"]
         return sum(one.tokens for one in files if not one.when)
 
@@ -208,7 +209,7 @@ def _roots(guarantee: Guarantee) -> Iterator[str]:
 
 def _in_some_fits(guarantee: Guarantee) -> Iterator[str]:
     yield "kernel.lattice.compiled"
-    # Of networks and evaluations, and at institutions, rows lie in one place.
+    # Fits of networks, evaluations and institutions read rows from one place.
     codes = {one.statistic.innermost.code for one in guarantee.releases}
     if not codes & {Statistic.NETWORK_GRADIENTS, Statistic.TOTALS}:
         yield "kernel.parts"
@@ -228,7 +229,7 @@ def with_imports(modules: Iterable[str]) -> set[str]:
 
 @cache
 def imported(module: str) -> tuple[str, ...]:
-    """Return what a module imports of the trusted base at its top, not for types alone, as its text says."""
+    """Return the modules of the trusted base that a module imports at its top, except for types."""
     found = []
     for node in _statements(ast.parse(_path(module).read_text("utf-8")).body):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -250,7 +251,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _home(package: str, name: str) -> str:
-    """Return the module that a name of a module or package comes from."""
+    """Return the module that defines a name of a package."""
     whole = f"{package}.{name}"
     if _path(whole).exists():
         return whole

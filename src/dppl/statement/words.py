@@ -48,8 +48,8 @@ def summary(guarantee: Guarantee, delta: float | None = None) -> str:
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
-    # Equal releases that follow each other, such as the steps of a descent, are one
-    # entry with their number.
+    # Equal consecutive releases, such as the steps of a descent, are one entry with a
+    # count.
     released = "; ".join(
         _release(release, times, guarantee.unit)
         for release, times in in_a_row(guarantee.releases)

@@ -37,6 +37,8 @@ _Item: TypeAlias = tuple[Record, Any, bytes, Term[SkipReason] | None]
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
+# To hand over a row of a table takes longer than to prepare it.
+_TOGETHER = {"row": 256}
 _KEPT = ".embeddings"  # of the shard that is not finished
 
 
@@ -320,13 +322,19 @@ def _prepared_ahead(
     records: Iterable[Record], encoder: Encoder, pool: ThreadPoolExecutor, ahead: int
 ) -> Iterator[_Item]:
     """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
-    waiting: deque[Future[_Item]] = deque()
-    for record in records:
-        waiting.append(pool.submit(_prepare, record, encoder))
-        if len(waiting) >= ahead:  # bounds the memory
-            yield waiting.popleft().result()
+    waiting: deque[Future[list[_Item]]] = deque()
+    together = _TOGETHER.get(encoder.modality, 1)
+    records = iter(records)
+    while some := list(islice(records, together)):
+        waiting.append(pool.submit(_prepare_all, some, encoder))
+        if len(waiting) * together >= ahead:  # bounds the memory
+            yield from waiting.popleft().result()
     while waiting:
-        yield waiting.popleft().result()
+        yield from waiting.popleft().result()
+
+
+def _prepare_all(records: Sequence[Record], encoder: Encoder) -> list[_Item]:
+    return [_prepare(record, encoder) for record in records]
 
 
 def _prepare(record: Record, encoder: Encoder) -> _Item:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dppl._utils.fingerprint import Fingerprint
-from dppl._utils.types import Float
 from dppl.encoders.columns import (
     CategoryColumn,
     Column,
@@ -20,7 +18,7 @@ from dppl.encoders.columns import (
     TextColumn,
     YesNoColumn,
     blocks,
-    columns_of,
+    schema_in,
 )
 from dppl.errors import InputError, ParameterError
 from dppl.methods.base import Classifier
@@ -76,12 +74,12 @@ def shapes(
             listed = part.cells
             if cells is not None:
                 listed = _bars(map(str, cells[column.name]))
-            filled = [_filled(column, cell.text) for cell in listed]
+            filled = column.block([cell.text for cell in listed])
             names = [(cell.name, cell.place) for cell in listed]
             if cells is None and stop == column.width:
-                filled += list(np.eye(column.width)[-2:])
+                filled = np.vstack([filled, np.eye(column.width)[-2:]])
                 names += [("unknown", None), ("missing", None)]
-            away = norm * np.array(filled)[:, part.start : stop] - center[at]
+            away = norm * filled[:, part.start : stop] - center[at]
             lengths = np.linalg.norm(away, axis=1)
             values: dict[str, Any] = {
                 "scores": (away @ model.coef_[:, at].T).tolist(),
@@ -124,15 +122,7 @@ def schema_of(model: ReleasedClassifier) -> tuple[Column, ...] | None:
     mixed = model.lattice_.pool > 1 or model.lattice_.rotation is not None
     if not isinstance(model, Classifier) or mixed:
         return None
-    try:
-        columns = columns_of(Fingerprint.parse(model.encoder_ or ""))
-    except InputError:
-        return None
-    # A file may state any encoder.
-    width = sum(column.width for column in columns or ())
-    if width != model.n_features_in_:
-        return None
-    return columns
+    return schema_in(model.encoder_, model.n_features_in_)
 
 
 def _check(cells: Mapping[str, Sequence[Any]], columns: Sequence[Column]) -> None:
@@ -206,10 +196,3 @@ def _days(first: date, last: date) -> Iterator[_Cell]:
 
 def _bars(cells: Iterable[str]) -> list[_Cell]:
     return [_Cell(cell, cell) for cell in cells]
-
-
-def _filled(column: Column, cell: str) -> Float:
-    vector = np.zeros(column.width)
-    for slot, value in column.fill(cell):
-        vector[slot] = value
-    return vector

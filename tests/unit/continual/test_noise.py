@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl._utils import files
-from dppl._utils.files import Output, part_prefix
+from dppl._utils.files import Output, part_of
 from dppl.audit.audit import audit_release
 from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
@@ -743,7 +743,7 @@ def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(
 def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
     state = tmp_path / "state"
     model = learn([records(0)], "tree", state)
-    left = tmp_path / f"{part_prefix(state)}0.part"
+    left = part_of(state)
     left.write_bytes(state.read_bytes())
     model.partial_fit(*records(1), state=state)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state"]

@@ -19,8 +19,12 @@ from dppl import (
     PublicPrototypes,
     SoftmaxPrototypes,
 )
+from dppl._utils.fingerprint import Fingerprint
+from dppl.encoders import load_encoder
+from dppl.encoders.columns import columns_of, read_schema
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.federation import Federation, InProcess, Party
+from dppl.federation.protocol import Message
 from dppl.io import EmbeddingTable
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.privacy.guarantee import Charge
@@ -28,7 +32,8 @@ from dppl.kernel.privacy.terms import Caveat, Term, Unit
 from dppl.kernel.queries import ClassSums
 from dppl.methods import LinearProbe
 from dppl.methods.model_file import describe
-from federated import CLASSES, DIM, NAMES, Together, parties, party, tables
+from dppl.training.items import embed_items
+from federated import CLASSES, DIM, NAMES, Together, Way, parties, party, tables
 from inside import tensors_of
 
 SCHEMA = json.loads(
@@ -249,6 +254,55 @@ def test_institutions_must_agree_in_width_unit_and_encoder(tmp_path):
     ]
     with pytest.raises(ParameterError, match="agree in encoder"):
         Federation(InProcess(dict(zip("xy", others, strict=True))))
+
+
+WARDS = [{"ward": ward} for ward in ("east", "north", "west")]
+SCHEMAS = {
+    "first": 'ward = ["east", "north", "west"]',
+    "another": 'ward = ["north", "east", "west"]',
+    "long": f"ward = {[str(ward) for ward in range(1000)]}",
+}
+
+
+def of_wards(folder, name, schema, file="schema"):
+    """Open an institution of records of a ward each, by a schema of its own."""
+    (folder / name).mkdir()
+    path = folder / name / f"{file}.toml"
+    path.write_text(SCHEMAS[schema])
+    table = embed_items(load_encoder(f"columns:{path}"), WARDS * 10, "X")
+    return party(folder, name, data=(table, np.array(CLASSES * 10), None))
+
+
+@pytest.mark.parametrize("schema", ["first", "long"])
+def test_one_schema_may_lie_in_files_of_any_name(schema, tmp_path):
+    north = of_wards(tmp_path, "north", schema)
+    south = of_wards(tmp_path, "south", schema, "file")
+    with north, south:
+        both = Federation(InProcess({"north": north, "south": south}))
+        model = made(SoftmaxPrototypes).fit(both)
+    held = columns_of(Fingerprint.parse(model.encoder_))
+    assert held == read_schema(tmp_path / "south" / "file.toml")
+
+
+def test_another_schema_of_equal_width_is_refused_before_anyone_pays(tmp_path):
+    north = of_wards(tmp_path, "north", "first")
+    south = of_wards(tmp_path, "south", "another")
+    opened = {"north": north, "south": south}
+
+    def hide(name, content, one):
+        """Let the south say what the north says."""
+        if Message.parse(content).kind != "hello":
+            return one(content)
+        said = Message.parse(north(content)).fields | {"name": name}
+        return Message("described", said, {}).to_bytes()
+
+    with north, south:
+        with pytest.raises(ParameterError, match="agree in encoder"):
+            Federation(InProcess(opened))
+        with pytest.raises(EngineError, match=r"south: it refuses: .* another"):
+            made(SoftmaxPrototypes).fit(Federation(Way(opened, hide), tries=1))
+    for name in opened:
+        assert not Ledger(tmp_path / f"{name}.db", "wards").releases()
 
 
 @pytest.mark.parametrize("said", [{"not_covered": "rounding"}, {}])

@@ -312,17 +312,17 @@ def changed(plan, change):
 
 
 PLANS = [
-    (lambda plan, one: one.update(times=99), "another noise or cost"),
-    (lambda plan, one: one.update(percent=1e-3), "another noise or cost"),
+    (lambda plan, one: one.update(times=99), "noise or cost differs"),
+    (lambda plan, one: one.update(percent=1e-3), "noise or cost differs"),
     (lambda plan, one: one.update(percent=-1), "percent must"),
-    (lambda plan, one: plan.update(budget={"mu": 50.0}), "another noise or cost"),
+    (lambda plan, one: plan.update(budget={"mu": 50.0}), "noise or cost differs"),
     (
         lambda plan, one: plan["releases"][0]["parameters"].update(noise_std=1.0),
-        "another noise or cost",
+        "noise or cost differs",
     ),
-    (lambda plan, one: plan.update(measurements=[]), "another noise or cost"),
+    (lambda plan, one: plan.update(measurements=[]), "noise or cost differs"),
     (lambda plan, one: plan.update(measurements=[], releases=[]), "asks nothing"),
-    (lambda plan, one: plan["measurements"].append(one), "one name"),
+    (lambda plan, one: plan["measurements"].append(one), "the same name"),
     (
         lambda plan, one: one.update(query="PublicClassSizes", values={"n_classes": 3}),
         "no query that adds up",
@@ -345,10 +345,11 @@ PLANS = [
     (lambda plan, one: plan.update(classes=["a", "b", "b"]), "class list"),
     (
         lambda plan, one: plan.update(unit="person"),
-        "another noise or cost|another unit",
+        "noise or cost differs|another unit",
     ),
     (lambda plan, one: plan.update(parties=["south"]), "does not name"),
     (lambda plan, one: plan.update(public={"public rows": "0" * 64}), "does not know"),
+    (lambda plan, one: plan.update(encoder_sha256="0" * 64), "another encoder"),
     (lambda plan, one: plan.update(dppl="9.9"), "it is of dppl 9.9"),
     (
         lambda plan, one: plan.update(multilabel=True),

@@ -359,12 +359,7 @@ def test_other_files_are_neither_models_nor_checkpoints(net, images, tmp_path, c
             (put("begun", value=value), None)
             for value in (-3, 5, 10**30, 1.0, True, "2", None)
         ),
-        *(
-            (put("entry", value=value), None)
-            for value in (["images", 1], {}, {"dataset": "images", "number": 1}, 7)
-        ),
-        (put("entry", "number", value="1"), None),
-        (put("entry", "run", value=None), None),
+        *((put("run", value=value), None) for value in (None, 7, "", ["a" * 32])),
         (put("begun", value=1), lambda found: {"values": found["values"]}),
         (put("begun", value=1), lambda found: found | {"more": found["values"]}),
         (

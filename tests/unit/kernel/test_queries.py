@@ -14,6 +14,7 @@ from dppl.kernel.queries.base import (
     on_grid,
 )
 from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
+from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_curvatures import SoftmaxCurvatures
 from dppl.kernel.queries.softmax_gradients import (
     Hits,
@@ -66,6 +67,7 @@ WORST = {
     ),
     "gram": (GramMatrix(LATTICE, CLASSES), {}, LONG, ACROSS),
     "class grams": (ClassGramMatrices(LATTICE, CLASSES), {}, LONG, ACROSS),
+    "second moment": (SecondMoment(LATTICE, CLASSES), {}, LONG, ACROSS),
     "gradients": (
         SoftmaxGradients(LATTICE, CLASSES),
         {"weights": NOWHERE, "clip": 0.3},
@@ -170,18 +172,14 @@ def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_cl
             query.is_public(relation)
 
 
-def test_a_query_is_not_asked_for_rows_of_another_norm():
-    gradients = SoftmaxGradients(LATTICE, CLASSES)
-    asked = {"weights": NOWHERE}
+@pytest.mark.parametrize("name", ["second moment", "gradients"])
+def test_a_query_is_not_asked_for_rows_of_another_norm(name):
+    query, asked, *_ = WORST[name]
     records = HeldRecords(ROWS, CODES)
-    centred = records.total(
-        gradients, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1))
-    )
-    assert (centred != records.total(gradients, **asked)).any()
+    centred = records.total(query, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
+    assert (centred != records.total(query, **asked)).any()
     with pytest.raises(MeasurementError, match="another map"):
-        HeldRecords(np.ones((1, 9)), np.array([0])).total(
-            gradients, weights=np.zeros((3, 9)), at=Lattice(9)
-        )
+        records.total(query, **asked, at=Lattice(9))
 
 
 def test_weights_stay_on_the_grid_whatever_they_are():

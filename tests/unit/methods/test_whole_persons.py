@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
 from dppl.kernel.persons import WholePersons
-from dppl.kernel.privacy.sensitivity import RESOLUTION, STEPS
+from dppl.kernel.privacy.sensitivity import PARTS, RESOLUTION, STEPS
+from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_gradients import Shortfalls
 from dppl.kernel.queries.sums import ClassCounts, NumberOfRecords
 from dppl.kernel.records import HeldRecords
@@ -33,7 +34,7 @@ def records(draw):
 
 @given(records())
 @settings(max_examples=100)
-def test_a_person_counts_once_in_sizes_and_shortfalls(case):
+def test_a_person_counts_once_in_sizes_moments_and_shortfalls(case):
     """Each person alone adds what all add together, and a vector no longer than that of a record."""
     rows, codes, numbers, rng = case
     weights = 3 * rng.normal(size=(3, DIM))
@@ -48,13 +49,15 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
             weights=weights,
             class_weights=of_classes / WEIGHT_STEPS,
         )
-        return held.total(ClassCounts(3)), short
+        return held.total(ClassCounts(3)), held.total(SecondMoment(LATTICE, 3)), short
 
     parts = [added(numbers == person) for person in np.unique(numbers)]
     for whole, *each in zip(added(np.ones(len(rows), bool)), *parts, strict=True):
         assert (whole == sum(each)).all()
-    for sizes, short in parts:
+    longest = PARTS * LATTICE.squared_norm
+    for sizes, moment, short in parts:
         assert sum(int(v) ** 2 for v in sizes) <= STEPS**2
+        assert sum(int(v) ** 2 for v in moment.ravel()) <= longest**2
         assert sum(int(v) ** 2 for v in short) <= RESOLUTION**2
 
 

@@ -258,6 +258,24 @@ def test_the_names_of_encoders_stand_for_their_widths():
     assert FEATURES["minilm"] == 384
 
 
+def test_a_schema_stands_for_its_width_and_tables_have_constants_of_their_own(tmp_path):
+    schema = tmp_path / "schema.toml"
+    schema.write_text('age = [18, 90]\nward = ["north", "south"]\n')
+    table = {"n_classes": 2, "n_records": 5000, "encoder": f"columns:{schema}"}
+    plan = plan_budget(GaussianDP(0.25), **table)
+    assert plan.n_features == 25
+    assert plan.otherwise is None
+    assert plan.train is None
+    embedded = {"n_classes": 2, "n_records": 5000, "n_features": 25}
+    other = plan_budget(GaussianDP(0.25), **embedded)
+    assert plan.balanced_accuracy < other.balanced_accuracy
+    with pytest.raises(ParameterError, match="names goes with texts"):
+        plan_budget(GaussianDP(0.25), **table, describe="names")
+    schema.write_text('age = [18, 90]\nnote = "text"\n')
+    with pytest.raises(ParameterError, match="without texts"):
+        plan_budget(GaussianDP(0.25), **table)
+
+
 def test_json_holds_everything():
     plan = plan_budget(GaussianDP(1), **USUAL)
     content = json.loads(json.dumps(plan.to_dict(), allow_nan=False))

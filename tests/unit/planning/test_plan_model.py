@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dppl import ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
 from dppl.planning import recall_model
-from dppl.planning.recall_model import LAWS, NAMED
+from dppl.planning.recall_model import LAWS, NAMED, TABLE
 
 ROOT = Path(__file__).parents[3]
 SPEC = importlib.util.spec_from_file_location(
@@ -159,9 +159,12 @@ def test_the_page_states_the_errors_with_names_and_they_are_far_below_those_of_a
 @needs_measurements
 def test_no_set_is_in_both_roles():
     assert not set(script.CALIBRATION) & set(script.TEST)
+    assert not set(script.TABLES) & set(script.TEST_TABLES)
     assert set(script.groups(script.MEASURED, "softmax", False).set) == {
         *script.CALIBRATION,
         *script.TEST,
+        *script.TABLES,
+        *script.TEST_TABLES,
     }
 
 
@@ -174,6 +177,26 @@ def test_the_easy_and_the_hard_set_are_calibration_sets(accuracy, n_classes):
     assert any(
         recall_model.hardness(accuracy, n_classes) == pytest.approx(own) for own in s
     )
+
+
+@needs_measurements
+def test_tables_have_constants_of_their_own_and_the_page_says_how_good_they_are():
+    data = script.groups(script.MEASURED, "softmax", False)
+    found = script.calibrated(data.of(script.TABLES), table=True)
+    assert astuple(TABLE) == pytest.approx(astuple(found), rel=0.01)
+    middle = np.log(np.unique(data.of(script.TABLES).s)).mean()
+    usual = recall_model.usual_hardness(table=True)
+    assert usual == pytest.approx(np.exp(middle), rel=0.01)
+    page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    tested = data.of(script.TEST_TABLES)
+    for name in script.TEST_TABLES:
+        assert script.row_of_table(name, tested.of([name]).learnt()) in page
+    # The control: by the constants of texts and images, it would be off by more.
+    ours, others = (
+        np.abs(tested.by_fit(tested.misses(law, tested.s))).mean()
+        for law in (TABLE, LAWS["softmax", False])
+    )
+    assert ours < 0.75 * others
 
 
 @pytest.mark.slow

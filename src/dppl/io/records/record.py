@@ -37,6 +37,7 @@ TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
 PATHS = ("file", "file_name", "filename", "path", "image")
 LABELS = ("label", "labels", "y")
+_as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once, as it takes time
 
 
 class BadRecord(Exception):
@@ -166,12 +167,13 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
 
 def as_row(cells: Mapping[str, Any]) -> str:
     """Return what a record of several columns holds: a JSON object of texts."""
-    texts = {name: _shown(cell) for name, cell in cells.items()}
-    return json.dumps(texts, ensure_ascii=False)
+    return _as_json({name: _shown(cell) for name, cell in cells.items()})
 
 
 def _shown(cell: Any) -> str:
     """Return the text of a cell of any type: an odd one must not stop what is made of the others."""
+    if type(cell) is str:
+        return cell
     # A frame makes floats of integers where another record has none, so what a float
     # cannot tell apart must not differ as integers either.
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:

@@ -208,10 +208,6 @@ class ShardedTable:
                 else:
                     self.report.unlink(missing_ok=True)
                     self._add_to_report(HEADER)
-                for part in folder.glob(
-                    ".*.part"
-                ):  # what a killed process left half-way
-                    part.unlink()
                 self._write_manifest()
             # Lets another process have the folder.
             self.close = stack.pop_all().close

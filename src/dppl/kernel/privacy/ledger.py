@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 import sqlalchemy as sa
 
@@ -324,7 +323,6 @@ class Ledger:
         estimator: str = "",
         parameters: dict[str, Any] | None = None,
         partition: str | None = None,
-        stepwise: bool = False,
         run: str | None = None,
     ) -> LedgerEntry:
         """Pay for the releases of `guarantee`, or raise `BudgetExceeded` and change nothing.
@@ -342,13 +340,10 @@ class Ledger:
             Name of a part of the data set that shares no record (in an account for
             persons, no person) with parts of other names, which is the caller's word.
             Releases on such parts cost the maximum over parts.
-        stepwise : bool, default=False
-            Whether it pays for a training that draws in steps and may be interrupted.
-            Then `begin_step` keeps several runs of it from drawing more than they paid
-            for.
         run : str, default=None
-            The random name of a training in steps, 32 characters long, which is charged
-            once however often it asks.
+            The random name of a training that draws in steps and may be interrupted, 32
+            characters long. It is charged once however often it asks, and `begin_step`
+            keeps several processes from drawing more than it paid for.
         """
         cost = self.cost_of(guarantee, partition=partition)
         # What keeps a release from being an ordinary one is kept for the record.
@@ -364,19 +359,17 @@ class Ledger:
         except ValueError as error:
             rule = f"must be JSON that can be read again, and {error}"
             raise ParameterError(f"{rule}.", parameter="parameters") from None
-        given = run
-        run = run or (uuid4().hex if stepwise else None)
         with _transaction(self._engine) as connection:
-            if given is not None:
+            if run is not None:
                 of_run = (
                     _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset),
-                    _RELEASES.c.run == given,
+                    _RELEASES.c.run == run,
                 )
                 paid: int | None = connection.execute(
                     sa.select(_RELEASES.c.number).where(*of_run)
                 ).scalar_one_or_none()
                 if paid is not None:
-                    return LedgerEntry(self.dataset, paid, given)
+                    return LedgerEntry(self.dataset, paid, run)
             self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),
@@ -413,7 +406,7 @@ class Ledger:
         Parameters
         ----------
         entry : LedgerEntry
-            What `charge` returned with ``stepwise=True``.
+            What `charge` returned for a run.
         step : int
             Steps count from 0.
         answer : str, default=None

@@ -21,6 +21,9 @@ STEPS = 2**16
 # the many small probabilities of other classes, which together are as large as the
 # residuals of a class's own records.
 RESOLUTION = 2**20
+# Parts of a record that the records of a person share in a matrix. With more of them
+# floats would decide too few of its many roundings.
+PARTS = 2**8
 # Length of the longest integer row of a network: a gradient of the clipping norm, in
 # steps of rounding.
 RADIUS = 2**22
@@ -106,6 +109,7 @@ _TABLE: dict[Statistic, _Entry] = {
         (Statistic.GRAM_MATRIX, Statistic.CLASS_GRAM_MATRICES),
         (lambda of: _row(of) ** 2, 2),
     ),
+    Statistic.SECOND_MOMENT: (lambda of: (PARTS * _row(of)) ** 2, 2),
     Statistic.RIGHT_ANSWERS_OF_CLASSES: (lambda of: Fraction(2), 2),
     Statistic.CLASS_MEANS: (lambda of: Fraction(1), 4),  # in radii
     Statistic.CLASS_SUMS: (_row, 4),

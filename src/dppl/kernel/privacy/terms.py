@@ -130,6 +130,7 @@ class Statistic(Code):
     WEIGHTED_SUM = "weighted_sum", {"dim": int}
     GRAM_MATRIX = "gram_matrix", {"dim": int}
     CLASS_GRAM_MATRICES = "class_gram_matrices", {"n_classes": int, "dim": int}
+    SECOND_MOMENT = "second_moment", {"dim": int}
     CLIPPED_GRADIENTS = "clipped_gradients", {"n_classes": int, "dim": int}
     CLIPPED_LABEL_GRADIENTS = "clipped_label_gradients", {"n_classes": int, "dim": int}
     SCALED_GRADIENTS = "scaled_gradients", {"n_classes": int, "dim": int}

@@ -210,6 +210,17 @@ class RowQuery(Query):
         return self._steps * float(self.lattice.squared_norm)
 
 
+def recentred(lattice: Lattice, at: Lattice | None) -> Lattice:
+    """Return the same map about another centre, of the same rows and no longer; refuse any other map or width."""
+    # The length of a lattice row does not depend on the centre, so the sensitivity is
+    # the same about each.
+    if at is not None and at.to_dict() != lattice.to_dict():
+        raise MeasurementError(
+            "a query may be asked about another centre, and not for another map or width"
+        )
+    return at or lattice
+
+
 def shares(
     codes: Codes,
     weights: Int64,

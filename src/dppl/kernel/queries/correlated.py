@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._utils import tensorfile
-from dppl._utils.files import Output, locked, remove_parts, reserved, write_atomically
+from dppl._utils.files import Output, locked, remove_left, reserved, write_atomically
 from dppl.errors import InputError
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import Randomness
@@ -245,8 +245,8 @@ def _locked(path: Path) -> Iterator[None]:
     refusal = (
         f"{path} is in use by another process, which learns a task of this stream."
     )
+    remove_left([path])
     with locked(path, refusal):
-        remove_parts(path)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dppl.errors import MeasurementError, ParameterError
+from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import (
     WEIGHT_STEPS,
@@ -27,6 +27,7 @@ from dppl.kernel.queries.base import (
     Int64,
     RowQuery,
     on_grid,
+    recentred,
     shaped,
     shares,
 )
@@ -45,13 +46,7 @@ class SoftmaxQuery(RowQuery):
         self, *, weights: Any, offsets: Any = None, at: Lattice | None = None
     ) -> dict[str, Any]:
         """Compare shapes; `at` is the same map about another centre, of the same rows and no longer."""
-        # The length of a lattice row does not depend on the centre, so the sensitivity
-        # is the same about each.
-        lattice = at or self.lattice
-        if lattice.to_dict() != self.lattice.to_dict():
-            raise MeasurementError(
-                "a query may be asked about another centre, and not for another map or width"
-            )
+        lattice = recentred(self.lattice, at)
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         if offsets is not None:
             offsets = shaped("offsets", offsets, self.n_classes)

@@ -1119,7 +1119,7 @@ def test_a_guarantee_can_be_charged_without_a_fit(ledger):
 
 
 def test_a_step_of_a_training_begins_once(file, ledger):
-    entry = ledger.charge(gaussian(0.5), stepwise=True)
+    entry = ledger.charge(gaussian(0.5), run="a" * 32)
     assert ledger.steps_begun(entry) == 0
     for step in (
         0,
@@ -1167,12 +1167,12 @@ def test_a_training_of_a_name_is_charged_once_whoever_asks_and_however_often(
 def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
     plain = ledger.charge(gaussian(0.1))
     assert plain.run is None
-    one, two = (ledger.charge(gaussian(0.1), stepwise=True) for _ in range(2))
+    one, two = (ledger.charge(gaussian(0.1), run=name * 32) for name in "ab")
     ledger.begin_step(one, 3)
     assert (ledger.steps_begun(one), ledger.steps_begun(two)) == (4, 0)
     other = Ledger(tmp_path / "other.db", "wards", ZCDP(1.0))
     assert other.steps_begun(one) is None
-    strangers = [other.charge(gaussian(0.1), stepwise=True) for _ in range(2)]
+    strangers = [other.charge(gaussian(0.1), run=name * 32) for name in "cd"]
     assert strangers[1].number == one.number
     unpaid = [
         plain,
@@ -1189,7 +1189,7 @@ def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
 
 
 def test_of_threads_that_begin_one_step_one_does(file, ledger):
-    entry = ledger.charge(gaussian(0.5), stepwise=True)
+    entry = ledger.charge(gaussian(0.5), run="a" * 32)
     begun = []
 
     def work():

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 import dppl
-from dppl._utils.files import remove_parts
+from dppl._utils.files import remove_left
 from dppl.errors import BudgetExceeded, LedgerError
 from dppl.kernel.privacy import ZCDP, Cost
 from dppl.kernel.privacy import ledger as ledger_module
@@ -217,7 +217,7 @@ def check_the_books(url, folder, outcome):
     # Whoever is killed between the first byte of a file and its name leaves a part, and
     # nobody else does.
     for i in killed:
-        remove_parts(Path(folder) / f"wards-{i}.safetensors")
+        remove_left([Path(folder) / f"wards-{i}.safetensors"])
     assert list(Path(folder).glob("*.part")) == []
     unfinished = sum(release["status"] == CHARGED for release in releases)
     assert refused  # or the limit was never met
@@ -412,7 +412,7 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
             == hashlib.sha256(model.to_bytes()).hexdigest()
         )
 
-        entry = ledger.charge(model.guarantee_, stepwise=True)
+        entry = ledger.charge(model.guarantee_, run="a" * 32)
         ledger.begin_step(entry, 1)
         with pytest.raises(LedgerError, match="begun before"):
             ledger.begin_step(entry, 1)
