@@ -35,7 +35,7 @@ echo "== 7. Serve it, and ask for three notes"
 dppl serve notes.safetensors --port "$port" 2> serve.log &
 server=$!
 trap 'kill "$server" 2> /dev/null || true' EXIT
-curl --silent --retry 90 --retry-delay 1 --retry-connrefused "http://localhost:$port/health"
+curl --silent --retry 90 --retry-delay 1 --retry-all-errors "http://localhost:$port/health"
 echo
 curl --silent --fail "http://localhost:$port/predict" --header "Content-Type: application/json" --data '{"top": 3, "texts": [
   "Blood pressure 170 over 100, ramipril was raised.",
