@@ -176,10 +176,16 @@ def test_json_lines(tmp_path, run, texts):
         b'{"label": "dog"}',
         b'{"text": "\\ud800", "label": "dog"}',
         b'{"text": "four", "label": [1]}',
-        b'{"text": "five", "label": 1.5}',
+        b'{"text": "five", "label": 7.0}',
+        b'{"text": "six", "label": 1.5}',
+        b'{"text": "seven", "label": true}',
+        b'{"text": "eight", "label": {"a": 1}}',
     ]
     found = run(put(tmp_path / "t.jsonl", b"\n".join(lines)), texts)
-    assert (found.ids, found.labels) == (["1", "3", "4"], ["7", "dog", None])
+    assert found.ids == ["1", "3", "4", "11", "12", "13"]
+    # As a workbook shows them: a label of another type is unknown, and no fit is left
+    # without records.
+    assert found.labels == ["7", "dog", None, "7", "1.5", "TRUE"]
     assert list(found.reasons.values()) == [
         *["its line is not a JSON object"] * 2,
         *["it has no text"] * 2,

@@ -38,6 +38,7 @@ from dppl.io.records.record import (
     Source,
     TextRows,
     as_row,
+    as_text,
     bad_record,
     exact,
     make_record,
@@ -331,8 +332,8 @@ class JsonTexts(Source):
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
-            if type(label) is int:
-                label = str(label)
+            if isinstance(label, int | float):
+                label = as_text(label)
             identity = number if key is None else exact(entry.get(key))
             if isinstance(x, tuple):
                 content: Any = as_row({name: entry.get(name) for name in x})

@@ -792,7 +792,8 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
         with engine.begin() as connection:
             yield connection
-    except sa.exc.SQLAlchemyError as error:
+    # Messages of SQLite quote the bytes of a damaged schema, which may be no UTF-8.
+    except (sa.exc.SQLAlchemyError, UnicodeError) as error:
         # The statement and its parameters are omitted; they are public, but long.
         reason = " ".join(
             str(getattr(error, "orig", None) or type(error).__name__).split()

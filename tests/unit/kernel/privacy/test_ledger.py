@@ -852,6 +852,15 @@ def test_a_file_of_other_bytes_is_refused_and_kept(content, file):
     assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("damage", [b"PRIMARY \xff\xfe\xfd", b"PRIMARY KYE"])
+def test_a_damaged_schema_is_the_ledgers_error(damage, file):
+    Ledger(file, "wards", ZCDP(1.0)).charge(gaussian(0.5))
+    assert len(accounts(file)) == 1
+    file.write_bytes(file.read_bytes().replace(b"PRIMARY KEY", damage))
+    with pytest.raises(LedgerError, match="cannot be used"):
+        accounts(file)
+
+
 @pytest.mark.parametrize("forged", ["[" * 100_000, "1" + "0" * 400, "NaN", "5", '"a"'])
 @pytest.mark.parametrize(
     "column",
