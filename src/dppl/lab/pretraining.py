@@ -61,7 +61,7 @@ def pretrain(
             values = weights_of(module, kept)
             state = file.read(values.size, recipe.epochs)
             if state is None:
-                state = State(0, values, np.zeros_like(values))
+                state = State(0, values, np.zeros_like(values), run="")
             set_weights(module, kept, state.values)
             for epoch in range(state.begun, recipe.epochs):
                 state.velocity = _descend(
