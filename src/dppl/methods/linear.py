@@ -67,6 +67,9 @@ _OVERSHOOT = 3.0
 # Length of the intercepts' step. Newton's is 1 for two classes at probabilities of 1/2;
 # fitted scores are saturated.
 _INTERCEPT_STEP = 1.5
+# Furthest intercept, in deviations of a class's scores: beyond it, noise that passed for
+# a surprise would leave a class without predictions.
+_FURTHEST = 2.0
 # Variances of noise that the squared length of shortfalls has to pass: the mean of a
 # chi-squared and so many of its standard deviations; for two classes, on the side that
 # the released mean lets expect and on the other.
@@ -262,13 +265,18 @@ def shrunken_mean(
 
 
 def intercepts(
-    shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weights: Float
+    shortfalls: Float,
+    noise_std: float,
+    sizes: ClassSizes,
+    mean_weights: Float,
+    spreads: Float,
 ) -> Float:
     """Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
 
     Noisy sums of 1/C - p over balanced records are minus the gradient of the balanced
     softmax loss in the intercepts. They are believed as far as their squared length is
-    beyond the noise's (James and Stein 1961, with more caution).
+    beyond the noise's (James and Stein 1961, with more caution), and no further than
+    some `spreads` of each class's scores.
     """
     freedom = len(shortfalls) - 1
     shortfalls = shortfalls - shortfalls.mean()
@@ -284,9 +292,9 @@ def intercepts(
     trust = max(
         0.0, 1 - limit * noise_std**2 / max(float(shortfalls @ shortfalls), 1e-300)
     )
-    return np.asarray(
-        _INTERCEPT_STEP * trust * shortfalls / (sizes.total * sizes.shares.min())
-    )
+    steps = _INTERCEPT_STEP * trust * shortfalls / (sizes.total * sizes.shares.min())
+    furthest = _FURTHEST * spreads
+    return np.asarray(np.clip(steps, -furthest, furthest))
 
 
 def moment_percent(n_classes: int, n_features: int) -> float:

@@ -195,7 +195,11 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             at=lattice,
         )
         intercept = intercepts(
-            noisy / unit, measure.noise_std("shortfalls") / unit, sizes, mean_weights
+            noisy / unit,
+            measure.noise_std("shortfalls") / unit,
+            sizes,
+            mean_weights,
+            np.sqrt(np.square(coef) @ frame.spectrum),
         )
         self._set_model(
             coef @ frame.axes.T, frame.axes @ center, intercept, sizes.shares

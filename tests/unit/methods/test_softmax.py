@@ -560,7 +560,9 @@ def in_floats(X, y, noise, public, budget):
     limit = C - 1 + 2 * (2 * (C - 1)) ** 0.5
     if C == 2 and abs(w[0] * pi[0] - w[1] * pi[1]) > 1e-9:
         limit = 1.5 if g[np.argmax(w * pi)] > 0 else 9
-    return W, m, 1.5 * g * max(0, 1 - limit * sd_last**2 / (g @ g)) / (n * pi.min())
+    b = 1.5 * g * max(0, 1 - limit * sd_last**2 / (g @ g)) / (n * pi.min())
+    spread = ((W @ V) ** 2 @ lam) ** 0.5
+    return W, m, np.minimum(np.maximum(b, -2 * spread), 2 * spread)
 
 
 @pytest.mark.slow
@@ -696,6 +698,15 @@ def test_a_rare_class_of_two_does_not_split_the_other(monkeypatch):
     assert accuracy() > 0.83  # intercepts alone mend it
     monkeypatch.setattr(module, "intercepts", lambda shortfalls, *others: np.zeros(2))
     assert accuracy() < 0.78
+
+
+def test_noise_moves_no_boundary_beyond_the_scores():
+    sizes = ClassSizes.of(1000.0, np.array([900.0, 100.0]), 1.0)
+    asked = np.array([300.0, -300.0]), 50.0, sizes, np.array([0.2, 1.0])
+    near = linear.intercepts(*asked, np.full(2, 0.1))
+    assert near == pytest.approx([0.2, -0.2])
+    far = linear.intercepts(*asked, np.full(2, 10.0))
+    assert 1 < far[0] < 5
 
 
 @pytest.fixture(scope="module")
