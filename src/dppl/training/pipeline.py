@@ -330,7 +330,7 @@ def finish(out: Path, folder: Path) -> str | None:
     with suppress(OSError):
         folder.rmdir()  # the last thing to do
     note = folder / _SAVED
-    if not (note.is_file() and out.is_file()):
+    if not (_is_work(folder) and note.is_file() and out.is_file()):
         return None
     noted = note.read_bytes()
     digest = sha256(out.read_bytes())
@@ -362,16 +362,7 @@ def work_in(folder: Path) -> Iterator[None]:
         with unpaid():
             folder.mkdir(mode=0o700)
     except FileExistsError:
-        # It is removed at the end, so it must hold nothing of someone else; a part is a
-        # file that was being written.
-        if folder.is_dir():
-            names = os.listdir(folder)
-        else:
-            names = ["a file"]
-        if any(
-            name not in _WORK and not (name[0] == "." and name.endswith(".part"))
-            for name in names
-        ):
+        if not _is_work(folder):
             raise ParameterError(
                 f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
                 "it. Name another folder for the work."
@@ -393,6 +384,17 @@ def work_in(folder: Path) -> Iterator[None]:
             folder.rmdir()  # if nothing was begun
         raise
     _remove(folder)
+
+
+def _is_work(folder: Path) -> bool:
+    """Return whether a folder holds nothing but a run's work, since it is removed at the end, whole."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    # A part is a file that was being written.
+    return all(
+        name in _WORK or (name[0] == "." and name.endswith(".part"))
+        for name in os.listdir(folder)
+    )
 
 
 def _remove(folder: Path) -> None:

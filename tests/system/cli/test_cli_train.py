@@ -10,6 +10,7 @@ import shutil
 import stat
 import tempfile
 import weakref
+from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
@@ -834,6 +835,28 @@ def test_a_folder_with_something_else_in_it_is_left_alone(mails, cli, error_line
         assert result.exit_code == 2
         assert error_line(result).startswith(f"{out}.work must be a new folder")
     assert (mails / "m.safetensors.work" / "thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("others", ["nothing", "a file", "behind a link"])
+def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path, others):
+    out, work, real = (tmp_path / name for name in ("m", "m.work", "real"))
+    out.write_bytes(b"model")
+    real.mkdir()
+    (real / "saved").write_bytes(sha256(b"model").digest())
+    (real / "private.report.jsonl").touch()
+    if others == "a file":
+        (real / "thesis.txt").touch()
+    if others == "behind a link":
+        work.symlink_to(real)
+    else:
+        real.rename(work)
+    kept = sorted(work.iterdir())
+    if others == "nothing":
+        assert pipeline.finish(out, work) == sha256(b"model").hexdigest()
+        assert not work.exists()
+    else:
+        assert pipeline.finish(out, work) is None
+        assert sorted(work.iterdir()) == kept
 
 
 def test_mended_labels_need_no_new_start(mails, cli, error_line):

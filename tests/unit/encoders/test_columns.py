@@ -315,7 +315,7 @@ def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column
     encoder = encoder_of('a = "code"', tmp_path)
     rows = [
         embed_items(encoder, pd.DataFrame({"a": [cell, *others]}), "X").to_array()[0]
-        for others in ([], [None], ["other"], [3.5])
+        for others in ([], [None], ["other"], [3.5], [1 + 2j])
     ]
     assert len({row.tobytes() for row in rows}) == 1
 

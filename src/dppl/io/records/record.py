@@ -177,8 +177,10 @@ def as_row(cells: Mapping[str, Any]) -> str:
 
 def _shown(cell: Any) -> str:
     """Return the text of a cell of any type: an odd one must not stop what is made of the others."""
-    # A frame makes floats of integers where another record has none, so what a float
-    # cannot tell apart must not differ as integers either.
+    # A frame makes floats of integers where another record has none, and complex numbers
+    # where it has one, so what these cannot tell apart must not differ here either.
+    if isinstance(cell, complex) and not cell.imag:
+        cell = cell.real
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:
         try:
             cell = float(cell)

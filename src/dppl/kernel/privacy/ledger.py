@@ -365,11 +365,14 @@ class Ledger:
                     _RELEASES.c.dataset_id == _dataset_id(connection, self.dataset),
                     _RELEASES.c.run == run,
                 )
-                paid: int | None = connection.execute(
-                    sa.select(_RELEASES.c.number).where(*of_run)
-                ).scalar_one_or_none()
+                what = (_RELEASES.c.number, _RELEASES.c.cost, _RELEASES.c.partition)
+                paid = connection.execute(sa.select(*what).where(*of_run)).one_or_none()
                 if paid is not None:
-                    return LedgerEntry(self.dataset, paid, run)
+                    if (paid.cost, paid.partition) != (cost, partition):
+                        raise LedgerError(
+                            f"release {paid.number} of {self.dataset!r} paid for another training of this name."
+                        )
+                    return LedgerEntry(self.dataset, paid.number, run)
             self._join(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
                 dataset_id=_dataset_id(connection, self.dataset),

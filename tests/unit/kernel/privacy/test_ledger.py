@@ -1165,6 +1165,11 @@ def test_a_training_of_a_name_is_charged_once_whoever_asks_and_however_often(
     ledger.begin_step(entries[0], 0)
     assert ledger.charge(gaussian(0.5), run="a" * 32) == entries[0]
     assert ledger.steps_begun(entries[0]) == 1
+    # The name pays for what it was charged for, and for nothing else.
+    for other in ({"guarantee": gaussian(0.6)}, {"partition": "north"}):
+        with pytest.raises(LedgerError, match="another training"):
+            ledger.charge(**{"guarantee": gaussian(0.5), **other}, run="a" * 32)
+    assert ledger.spent() == {"rho": 0.5}
     # Another name, or the same in another account, is another charge.
     assert ledger.charge(gaussian(0.25), run="b" * 32).number == 2
     other = Ledger(file, "beds", ZCDP(1.0))
