@@ -8,6 +8,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def pretrain(
             values = weights_of(module, kept)
             state = file.read(values.size, recipe.epochs)
             if state is None:
-                state = State(0, values, np.zeros_like(values), run="")
+                state = State(0, values, np.zeros_like(values), run=uuid4().hex)
             set_weights(module, kept, state.values)
             for epoch in range(state.begun, recipe.epochs):
                 state.velocity = _descend(

@@ -108,7 +108,7 @@ def forgetful(monkeypatch, tmp_path):
         )
         spec = SimpleNamespace(name="onehot", encoder="none")
         monkeypatch.setattr(
-            "dppl.lab.experiments.measure_cell.load_dataset",
+            "dppl.lab.experiments.measure_cell.load",
             lambda _: Dataset(*parts, np.arange(3), {}),
         )
         monkeypatch.setattr("dppl.lab.experiments.measure_cell._LOADED", {})
@@ -227,7 +227,7 @@ def test_a_budget_for_all_tasks_is_split_where_their_costs_add_up(streams, monke
         stream=stream,
         in_all=True,
     )
-    dataset = SimpleNamespace(classes=np.arange(2), public=lambda pool, seed: None)
+    dataset = Dataset(*[None] * 4, np.arange(2), {})
     assert _start(cell, dataset, 0).budget == GaussianDP(0.5)  # squares of mu add up
     assert _start(cell, dataset, 0, n_tasks=1).budget == GaussianDP(1.0)
     assert cell.key != replace(cell, in_all=False).key
