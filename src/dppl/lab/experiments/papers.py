@@ -15,9 +15,7 @@ _IN_PLANE = {
     "budgets": {"rho": [1e-3, 1e-4]},
     "seeds": 1,
 }
-_PUBLIC = ("softmax", "public")
-_OURS = ("mean", "coinpress", "public")
-_OTHERS = ("linear-probe", "global-adapt", "least-squares")
+_MAIN = ["softmax", "mean", "coinpress", "public", "linear-probe"]
 _TOP_K = {"method": "public-topk", "n_prototypes": [1, 2, 3, 5, 10, 20]}
 _PROJECTED = [
     "mean",
@@ -179,7 +177,7 @@ _ON_SETS = Figure(
     draws="datasets-",
     encoders=(_LARGEST,),
     ir=(100,),
-    methods=[*_PUBLIC, *_OURS, "linear-probe"],
+    methods=_MAIN,
 )
 _MINORITY = _on_cifar100("Minority classes on CIFAR-100", "minority-", ir=(50,))
 _ENCODERS = Figure(title="Encoders on CIFAR-100", draws="encoders-", sets=("cifar100",))
@@ -223,7 +221,7 @@ FIGURES: dict[str, Figure] = {
     "dppl-v1:2": _on_cifar100(
         "Prototypes and a linear probe on CIFAR-100",
         "accuracy-",
-        methods=[*_PUBLIC, *_OURS, "linear-probe"],
+        methods=_MAIN,
     ),
     "dppl-v1:3": _ON_SETS,
     "dppl-v1:4": _BASELINES,
