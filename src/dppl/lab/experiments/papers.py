@@ -19,8 +19,14 @@ _MAIN = ["softmax", "mean", "coinpress", "public", "linear-probe"]
 _TOP_K = {"method": "public-topk", "n_prototypes": [1, 2, 3, 5, 10, 20]}
 _PROJECTED = [
     "mean",
-    {"method": "projected", "share": [0.25, 0.5, 0.75], "n_components": [64, None]},
-    "projected-published",
+    "public",
+    {
+        "method": "projected",
+        "head": ["mean", "public"],
+        "share": [0.25, 0.5, 0.75],
+        "n_components": [64, None],
+    },
+    {"method": "projected-published", "head": ["mean", "public"]},
 ]
 _SWEEP = [
     {"method": name, "tune": tune, "budgets": {"e": [0.1, 1, 8], "delta": USUAL_DELTA}}
