@@ -161,15 +161,15 @@ class Table:
             seconds = self.map_seconds
         model = self.estimator(method, epsilon)
         y = self.labels[self.train]
-        if hasattr(rows, "iloc"):
-            model.fit(rows.iloc[self.train], y)
-            probabilities = model.predict_proba(rows.iloc[self.test])
-        else:
-            model.fit(rows[self.train], y)
-            probabilities = model.predict_proba(rows[self.test])
+        taken = rows.iloc if hasattr(rows, "iloc") else rows
+        model.fit(taken[self.train], y)
+        predicted = model.predict(taken[self.test])
+        # Ranks of one class against the rest depend on how frequent the others count.
+        # Those of the default are equally frequent unless it is asked for the data's.
+        shares = {"shares": "data"} if method == "softmax" else {}
+        probabilities = model.predict_proba(taken[self.test], **shares)
         seconds += time.process_time() - started
         truth = self.labels[self.test]
-        predicted = model.classes_[probabilities.argmax(axis=1)]
         recalls = recall_score(
             truth, predicted, labels=self.classes, average=None, zero_division=0
         )

@@ -11,6 +11,7 @@ python "$here/notes.py"
 
 echo "== 2. Look at them, for the owner's eyes alone; nothing is paid"
 dppl check notes.xlsx "${notes[@]}" --classes diagnoses.txt
+dppl check notes.xlsx "${notes[@]:2}" --classes diagnoses.txt --encoder columns:notes.toml
 
 echo "== 3. Hold patients out, all notes of one on one side"
 (umask 077; openssl rand -hex 32 > split.key)

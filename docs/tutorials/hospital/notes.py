@@ -1,9 +1,12 @@
-"""Write notes.xlsx, made-up notes of a hospital with patients and diagnoses, and diagnoses.txt, the public list.
+"""Write notes.xlsx, made-up notes of a hospital with patients and diagnoses, and the public files for them.
+
+These are diagnoses.txt, the list of codes, and notes.toml, the schema of the fields.
 
 Nobody's records: sentences are drawn from the lists below, with a fixed seed. It needs xlsxwriter.
 """
 
 import random
+from datetime import date, timedelta
 
 import xlsxwriter
 
@@ -59,30 +62,56 @@ CLOSINGS = [
     "The patient agrees.",
     "",
 ]
+# Years of age around which patients have a diagnosis, and the ward that sees most of
+# them.
+AGES = {"E11": 65, "F32": 40, "I10": 70, "J45": 30, "K21": 50, "M54": 45}
+WARDS = {
+    "E11": "medicine",
+    "F32": "psychiatry",
+    "I10": "medicine",
+    "J45": "pulmonology",
+    "K21": "medicine",
+    "M54": "orthopaedics",
+}
+SCHEMA = """\
+age = [0, 110]
+ward = ["medicine", "orthopaedics", "psychiatry", "pulmonology"]
+visit = [2020-01-01, 2030-12-31]
+note = "text"
+"""
 
 
 def main() -> None:
-    """Write both files into the current folder."""
+    """Write the three files into the current folder."""
     draw = random.Random(7)
     codes = sorted(SENTENCES)
     with open("diagnoses.txt", "w", encoding="utf-8") as file:
         file.writelines(f"{code}\n" for code in codes)
+    with open("notes.toml", "w", encoding="utf-8") as file:
+        file.write(SCHEMA)
     with xlsxwriter.Workbook("notes.xlsx") as book:
         sheet = book.add_worksheet("notes")
-        sheet.write_row(0, 0, ["patient", "note", "diagnoses"])
+        day = book.add_format({"num_format": "yyyy-mm-dd"})
+        sheet.write_row(0, 0, ["patient", "age", "ward", "visit", "note", "diagnoses"])
         row = 1
         for patient in range(1, 501):
             # What a patient has stays; a note says some of it.
             has = draw.sample(codes, draw.choice([1, 2, 2, 3]))
+            years = sum(AGES[code] for code in has) / len(has)
+            age = min(max(round(draw.gauss(years, 12)), 1), 105)
             for _ in range(draw.choice([1, 2, 3])):
                 said = draw.sample(has, draw.randint(1, len(has)))
-                sentences = [draw.choice(SENTENCES[code]) for code in said]
+                # A note leaves some of it out, which age and ward may tell.
+                told = [code for code in said if draw.random() < 0.7]
+                sentences = [draw.choice(SENTENCES[code]) for code in told]
                 text = " ".join(
                     [draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]
                 ).strip()
-                sheet.write_row(
-                    row, 0, [f"P{patient:04}", text, ";".join(sorted(said))]
-                )
+                ward = WARDS[draw.choice(said)]
+                visit = date(2025, 1, 1) + timedelta(draw.randrange(365))
+                sheet.write_row(row, 0, [f"P{patient:04}", age, ward])
+                sheet.write_datetime(row, 3, visit, day)
+                sheet.write_row(row, 4, [text, ";".join(sorted(said))])
                 row += 1
 
 

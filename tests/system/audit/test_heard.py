@@ -116,7 +116,7 @@ def test_everything_that_a_guarantee_names_is_heard():
         (LeastSquares(RHO, CLASSES, class_grams=True), 3),
         (FeatureCovariance(RHO, CLASSES, steps=3), 1 + 3),
         (Newton(RHO, CLASSES, steps=3), 3 + 3),
-        (SoftmaxPrototypes(RHO, CLASSES), 3 + 16 + 1),
+        (SoftmaxPrototypes(RHO, CLASSES), 4 + 16 + 1),
         (MeanPrototypes(RHO, CLASSES), 1),
     ):
         with recorded() as asked, overheard() as released:

@@ -73,8 +73,8 @@ def test_the_quick_streams_run_and_are_reported(cli, tmp_path, monkeypatch):
     """On every eleventh of their cells."""
     load = bench.load_experiment
 
-    def load_few(*arguments):
-        whole = load(*arguments)
+    def load_few(*arguments, **options):
+        whole = load(*arguments, **options)
         return replace(whole, cells=whole.cells[::11])
 
     monkeypatch.setattr(bench, "load_experiment", load_few)

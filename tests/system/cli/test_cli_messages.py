@@ -136,12 +136,12 @@ def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
 
 def test_the_command_that_removes_what_a_run_left_is_named(tmp_path):
     folder = tmp_path / "my model.work"
-    command = Train(data=tmp_path, encoder="pixels", out=tmp_path / "m")
-    with pytest.raises(OtherOptions) as caught, command.stoppable(folder):
+    command = Train(data=tmp_path, encoder="pixels", out=tmp_path / "my model")
+    with pytest.raises(OtherOptions) as caught, command.stoppable():
         raise OtherOptions(folder, "another seed")
     assert not hasattr(caught.value, "__notes__")  # nothing lies there
     (folder / "private").mkdir(parents=True)
-    with pytest.raises(OtherOptions) as caught, command.stoppable(folder):
+    with pytest.raises(OtherOptions) as caught, command.stoppable():
         raise OtherOptions(folder, "another seed")
     assert main._message(caught.value, {}).endswith(
         f"To start over, type: rm -r '{folder}'"

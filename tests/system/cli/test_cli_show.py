@@ -116,7 +116,7 @@ def test_every_release_is_readable_in_80_columns(task, cli):
     rows = cells_of(shown)
     releases = in_a_row(dppl.load(task.out).guarantee_.releases)
     assert len(rows) == len(releases) > 3
-    assert rows[-1][0][0].startswith("5: ")
+    assert rows[-1][0][0].startswith("6: ")
     for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
         assert (
             f"{text(release.statistic)}, by the {text(release.mechanism)}"
