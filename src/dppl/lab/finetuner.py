@@ -75,12 +75,12 @@ class ControlFinetuner(SparseFinetuner):
         return module, selection
 
 
-class NoiselessFinetuner(ControlFinetuner):
+class NonPrivateFinetuner(ControlFinetuner):
     """A bound: the same samples and clipped gradients, in whole numbers, and no guarantee."""
 
-    def fit(self, X: Any, y: Any, **further: Any) -> Self:
-        """Train, and promise nothing."""
-        super().fit(X, y, **further)
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Train, and promise nothing; no ledger, whose charge would say that noise was drawn."""
+        super().fit(X, y)
         del self.guarantee_
         return self
 

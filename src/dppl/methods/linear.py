@@ -244,8 +244,8 @@ class ClassSizes:
         """
         shares = np.sort(self.shares)
         needed = noise_std / (_BALANCE * self.total)
-        # Cut to t, shares add up to the least of these lines in t: the k harmonic
-        # whole, and t for each of the rest. The limit is the harmonic class, so that
+        # Cut to t, shares add up to the least of these lines in t: the k smallest
+        # whole, and t for each of the rest. The limit is the smallest class, so that
         # all weigh alike, if that is enough.
         rest = np.arange(len(shares), 0, -1)
         most = max(

@@ -23,7 +23,8 @@ class SecondMoment(RowQuery):
     ‖q·qᵀ‖ is s² in the Frobenius norm. A record adds 2⁸ times such a matrix, and a
     person a sum of them whose weights add up to 2⁸ at most, which is no longer. The
     products of two matrices, (q·p)², are never negative, and so what replaces another
-    is no further from it than √2·2⁸·s².
+    is no further from it than √2·2⁸·s². Parts are rounded down, so the records of a
+    person who has more than 2⁸ add nothing.
     """
 
     _code = Statistic.SECOND_MOMENT

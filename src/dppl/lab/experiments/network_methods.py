@@ -67,11 +67,11 @@ class NetworkMethod(ComparedMethod):
         kind = self._load()
         of_samples = kind is lab.ControlFinetuner and options["sampling_rate"] < 1
         if of_samples and budget == GaussianDP(NO_NOISE):
-            from dppl.lab.finetuner import NoiselessFinetuner  # which imports SciPy
+            from dppl.lab.finetuner import NonPrivateFinetuner  # which imports SciPy
 
             # Samples are accounted in (epsilon, delta), and not without noise.
             budget = ApproxDP(_LOOSE, USUAL_DELTA, allow_weak=True)
-            kind = NoiselessFinetuner
+            kind = NonPrivateFinetuner
         if "options" in kind._get_param_names():
             options = {"options": options}
         given = {"random_state": random_state, **self.fixed, **options, **rest}

@@ -23,7 +23,7 @@ from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
 from dppl.lab.experiments.results import write_results
-from dppl.lab.finetuner import NoiselessFinetuner
+from dppl.lab.finetuner import NonPrivateFinetuner
 from dppl.lab.pretraining import pretrain
 from dppl.lab.resnet import for_cifar, for_photos
 
@@ -316,7 +316,7 @@ def test_a_start_at_random_forgets_the_public_network(torch, place):
 
 def test_the_bound_is_what_ever_less_noise_leads_to(place):
     X, y = records()
-    bound = finetuner(NoiselessFinetuner).fit(X, y)
+    bound = finetuner(NonPrivateFinetuner).fit(X, y)
     assert not hasattr(bound, "guarantee_")
     near, far = (
         np.abs(
