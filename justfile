@@ -49,6 +49,19 @@ site:
     rm -rf build/docs && cp -r docs build/docs && cp -r build/results/. build/docs/results/
     DPPL_DOCS=build/docs zensical build --clean --strict
 
+# Build the archives of a release twice, compare their bytes, and use the wheel where the repository is not
+release:
+    rm -rf build/release
+    for copy in archives again; do python -m build --outdir build/release/$copy; done
+    diff -r build/release/archives build/release/again && rm -r build/release/again
+    python tools/check_dist.py build/release/archives
+    python -m venv build/release/venv
+    build/release/venv/bin/pip install build/release/archives/*.whl
+    cd build/release && venv/bin/dppl demo && venv/bin/dppl verify dppl-demo/model.safetensors
+    cyclonedx-py environment build/release/venv --output-file build/release/archives/dppl.cdx.json
+    rm -r build/release/venv build/release/dppl-demo
+    cd build/release/archives && sha256sum *
+
 # What CI does
 check:
     .ci/run

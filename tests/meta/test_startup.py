@@ -95,6 +95,35 @@ def test_nothing_heavy_is_imported_before_it_is_used():
 
 
 @pytest.mark.slow
+def test_every_module_is_imported_where_posix_is_not():
+    """Windows has no such modules; what is missing here for want of an extra is missing there, too."""
+    posix = ["fcntl", "grp", "pwd", "resource", "termios", "tty"]
+    program = """
+import importlib, pkgutil, sys
+sys.modules |= dict.fromkeys(sys.argv[1:])
+import dppl
+names = [module.name for module in pkgutil.walk_packages(dppl.__path__, "dppl.")]
+for name in [*names, "resource"]:
+    if name != "dppl.__main__":
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            print(name, error.name)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *posix],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    failed = dict(map(str.split, ended.stdout.splitlines()))
+    assert failed.pop("resource") == "resource"
+    assert not {*posix} & {*failed.values()}, failed
+
+
+@pytest.mark.slow
 def test_loading_and_predicting_import_neither_a_database_nor_tables(tmp_path):
     path = tmp_path / "model.safetensors"
     dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(

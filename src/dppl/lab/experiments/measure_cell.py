@@ -1,6 +1,5 @@
 """What happens in one cell: draw the subset, fit, predict, measure."""
 
-import resource
 import sys
 import tempfile
 import time
@@ -39,6 +38,11 @@ from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.tuning import search_privately, tune
 from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 _Specs = Mapping[tuple[str, str], DatasetSpec]
 _POINTS = 1000  # rows of each kind that a picture shows
@@ -419,7 +423,8 @@ def _result(
         "seconds": seconds,
         # In bytes on macOS, else in KiB; of the process so far, with data and
         # libraries.
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        "peak_memory_mib": resource
+        and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         / 2 ** (20 if sys.platform == "darwin" else 10),
     }
 
