@@ -3,8 +3,13 @@ from .ceilings import NonPrivateLDA as NonPrivateLDA
 from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegression
 from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
 from .core_means import FriendlyCoreMeans as FriendlyCoreMeans
+from .few_shot import NonPrivateMatchingNet as NonPrivateMatchingNet
+from .few_shot import NonPrivateProtoNet as NonPrivateProtoNet
+from .few_shot import NonPrivateRelationNet as NonPrivateRelationNet
 from .film import FilmEnsemble as FilmEnsemble
 from .finetuner import ControlFinetuner as ControlFinetuner
+from .finetuner import NonPrivateFinetuner as NonPrivateFinetuner
+from .finetuner import NonPrivateStatistics as NonPrivateStatistics
 from .global_adapt import GlobalAdapt as GlobalAdapt
 from .longtail import long_tailed as long_tailed
 from .longtail import long_tailed_sizes as long_tailed_sizes

@@ -161,6 +161,7 @@ class _Dataset(_Strict):
     ways: Several[Count | None] = [None]  # classes that a seed draws
     images: str | None = None  # a folder of images, or digits
     network: str | None = None  # that embeds images, and that methods train
+    base: str | None = None  # a folder of images of other, public classes
     pretrain: PublicTraining | None = None  # how that is made
 
     @model_validator(mode="before")
@@ -182,7 +183,8 @@ class _Dataset(_Strict):
         rules |= {
             "images and network go together; add the other": (self.images is None)
             != (self.network is None),
-            "pretrain is for images": self.pretrain is not None and self.images is None,
+            "pretrain and base are for images": self.images is None
+            and (self.pretrain, self.base) != (None, None),
             "images have no files, and are not whole": self.images is not None
             and bool(self.files or self.whole),
         }
@@ -209,7 +211,9 @@ class _Dataset(_Strict):
             if made is not None and made.images != DIGITS:
                 made = replace(made, images=str(data / made.images))
             network = str(self.network)
-            return replace(spec, images=place, network=network, pretrain=made), pools
+            base = None if self.base is None else data / self.base
+            given = {"network": network, "base": base, "pretrain": made}
+            return replace(spec, images=place, **given), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files
@@ -412,6 +416,11 @@ class _Data(NamedTuple):
     shots: list[int | None]
     ways: list[int | None]
 
+    @property
+    def has_base(self) -> bool:
+        """Whether there are public classes that no trial asks for."""
+        return self.spec.base is not None or None not in self.ways
+
 
 class _Choice(NamedTuple):
     """A method with one value for each parameter; it may have its own budgets and seeds."""
@@ -431,6 +440,8 @@ class _Choice(NamedTuple):
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Whether the data set has the images, or the examples, of the method; class names fit unmerged classes only."""
         if ALL_METHODS[self.name].of_images and not data.spec.has_images:
+            return False
+        if ALL_METHODS[self.name].from_base and not data.has_base:
             return False
         from_names = self.examples is not None and self.examples.source == NAMES
         return not from_names or (NAMES in data.spec.files and classes is None)
@@ -460,6 +471,8 @@ def grid(
         if not any(choice.fits(one, None) for one in sources.values()):
             if ALL_METHODS[choice.name].of_images:
                 what = f" is {choice.name}, and no data set has files: train_images."
+            elif ALL_METHODS[choice.name].from_base:
+                what = f" is {choice.name}, and no data set has base or ways."
             else:
                 what = ".examples are names, and no data set has files: names."
             raise ParameterError(choice.where + what)

@@ -48,7 +48,7 @@ _LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
 def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
     """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
     cells = list(cells)
-    loaded = {key: load(spec) for key, spec in datasets.items()}
+    loaded = {key: load(spec, whole=False) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
@@ -154,8 +154,11 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     budget = cell.make_budget()
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, persons = _records(cell, dataset, rows)
-    if not method.private:
-        persons = {}
+    further: dict[str, Any] = {}
+    if method.private:
+        further = persons
+    elif method.from_base:
+        further = {"base": dataset.base}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
     parameters = dataset.given | cell.parameters
@@ -163,10 +166,10 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     seconds = dict[str, float]()
 
     def fit(
-        settings: Mapping[str, Any], X: Any, y: Any, seed: int, **persons: Any
+        settings: Mapping[str, Any], X: Any, y: Any, seed: int, **further: Any
     ) -> Any:
         model = method.build(budget, dataset.classes, seed, settings, given)
-        return method.sized(model, len(y)).fit(X, y, **persons)
+        return method.sized(model, len(y)).fit(X, y, **further)
 
     if cell.trials:
         # The search looks at private records and pays nothing for it; `covered` says so
@@ -182,7 +185,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             model, searched = search_privately(cell, method, start, X, y)
             parameters |= searched["best"]
         else:
-            model = fit(parameters, X, y, cell.noise_seed, **persons)
+            model = fit(parameters, X, y, cell.noise_seed, **further)
     with _timed(seconds, "predict"):
         predicted = model.predict(np.asarray(dataset.X_test))
     measured = _result(cell, dataset, model, y, predicted, seconds)
