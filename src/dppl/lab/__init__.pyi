@@ -13,6 +13,8 @@ from .finetuner import NonPrivateStatistics as NonPrivateStatistics
 from .global_adapt import GlobalAdapt as GlobalAdapt
 from .longtail import long_tailed as long_tailed
 from .longtail import long_tailed_sizes as long_tailed_sizes
+from .lora import LoraEnsemble as LoraEnsemble
+from .lora import LoraFinetuner as LoraFinetuner
 from .moments import FeatureCovariance as FeatureCovariance
 from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton

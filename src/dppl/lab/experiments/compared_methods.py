@@ -152,6 +152,12 @@ _NAMED: dict[str, ComparedMethod] = {
         },
     ),
     "film": _trained("DP-FiLM", "head", "norm", space=_FILM),
+    "lora": NetworkMethod(
+        "LoRA, DP-SGD",
+        "LoraFinetuner",
+        {"train": ("head",)},
+        space={**_FILM, "rank": (1, 4, 16)},
+    ),
     # Luo et al. recompute the statistics of batch normalisation (section 4.4).
     "film-statistics": _trained(
         "FiLM, statistics of the records",
@@ -204,6 +210,7 @@ STREAM_METHODS: dict[str, ComparedMethod] = {
         if entry.method is None
     },
     "FilmEnsemble": NetworkMethod("FilmEnsemble", "FilmEnsemble", searched_as="film"),
+    "LoraEnsemble": NetworkMethod("LoraEnsemble", "LoraEnsemble", searched_as="lora"),
     "ContinualDiscriminant-alone": _registered(
         "ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False
     ),
