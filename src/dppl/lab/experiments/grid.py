@@ -287,6 +287,8 @@ class _Method(BaseModel):
     in_all: Several[Flag] = [False]
     scatter: Flag = False
     layers: Flag = False
+    tune_on: Literal["first task", "all tasks"] = "first task"
+    alone: Flag = False
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -317,6 +319,9 @@ class _Method(BaseModel):
             f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
             f".layers: {name} trains no network": self.layers and not method.of_images,
             ".layers are for single fits": self.layers and streams,
+            ".alone is for streams": self.alone and not streams,
+            ".tune_on is for streams; add tune": self.tune_on != "first task"
+            and not (streams and self.tune),
             f": {name} starts from examples; add examples": method.needs_examples
             and not all(used),
             f".examples: {name} does not start from examples": any(used)
@@ -436,6 +441,8 @@ class _Choice(NamedTuple):
     in_all: bool
     scatter: bool
     layers: bool
+    tune_on: str
+    alone: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Whether the data set has the images, or the examples, of the method; class names fit unmerged classes only."""
@@ -476,6 +483,19 @@ def grid(
             else:
                 what = ".examples are names, and no data set has files: names."
             raise ParameterError(choice.where + what)
+    # The streams that a choice is tuned on, where it is on all tasks; whether the method
+    # is told the classes of a task makes no other task.
+    tuned_on = {
+        choice.where: tuple(
+            dict.fromkeys(
+                (*key, replace(stream, told=False))
+                for key, stream in tasks
+                if stream is not None and choice.fits(sources[key], None)
+            )
+        )
+        for choice in choices
+        if choice.tune_on == "all tasks"
+    }
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
         cell.key: cell
@@ -496,6 +516,7 @@ def grid(
             classes=classes,
             shots=shots,
             ways=ways,
+            tuned_on=tuned_on.get(choice.where, ()),
         )
     }
     # Last, because whatever else is wrong can be said without the data.
@@ -608,10 +629,18 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 in_all,
                 entry.scatter,
                 entry.layers,
+                entry.tune_on,
+                entry.alone,
             )
 
 
-def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
+def _cells(
+    choice: _Choice,
+    data: _Data,
+    *,
+    tuned_on: tuple[tuple[str, str, Stream], ...],
+    **place: Any,
+) -> Iterator[Cell]:
     """Yield the cells of a method at one place of the grid: each budget, pool and way of tuning."""
     method = ALL_METHODS[choice.name]
     spec = data.spec
@@ -669,6 +698,8 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             in_all=choice.in_all,
             scatter=choice.scatter,
             layers=choice.layers,
+            tuned_on=tuned_on if trials else (),
+            alone=choice.alone,
             network=network_digest(network) if network else None,
             **place,
         )
