@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,13 @@ _QUERIES = 15  # of each class in an episode
 _HIDDEN = 64
 # Cosines of unit rows lie close together; this is what a softmax is given of them.
 _SCALE = 100.0
+_TINY = 1e-30
+
+
+class _Trial(NamedTuple):
+    known: Any  # records, of shape (n_known, width)
+    each: Any  # their classes, one-hot
+    rows: Any  # to classify, of shape (n, width)
 
 
 class NonPrivateFewShot(NonPrivateClassifier):
@@ -67,10 +74,8 @@ class NonPrivateFewShot(NonPrivateClassifier):
         """Return what episodes train: the layer."""
         return [torch.eye(width)]
 
-    def _scores(
-        self, torch: Any, weights: list[Any], known: Any, each: Any, rows: Any
-    ) -> Any:
-        """Return log-probabilities (n, n_classes) of rows by records, whose classes `each` has one-hot."""
+    def _scores(self, torch: Any, weights: list[Any], trial: _Trial) -> Any:
+        """Return log-probabilities (n, n_classes) of the rows of a trial."""
         raise NotImplementedError
 
     def _loss(self, torch: Any, scores: Any, codes: Any) -> Any:
@@ -85,12 +90,12 @@ class NonPrivateProtoNet(NonPrivateFewShot):
     Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning, NeurIPS.
     """
 
-    def _scores(
-        self, torch: Any, weights: list[Any], known: Any, each: Any, rows: Any
-    ) -> Any:
+    def _scores(self, torch: Any, weights: list[Any], trial: _Trial) -> Any:
         (layer,) = weights
-        means = each.T @ known @ layer / each.sum(0)[:, None]
-        return -_SCALE * ((rows @ layer)[:, None] - means).square().sum(-1)
+        sizes = trial.each.sum(0)[:, None]
+        means = trial.each.T @ trial.known @ layer / sizes
+        away = (trial.rows @ layer)[:, None] - means
+        return -_SCALE * away.square().sum(-1)
 
 
 class NonPrivateMatchingNet(NonPrivateFewShot):
@@ -104,15 +109,13 @@ class NonPrivateMatchingNet(NonPrivateFewShot):
     shot learning, NeurIPS.
     """
 
-    def _scores(
-        self, torch: Any, weights: list[Any], known: Any, each: Any, rows: Any
-    ) -> Any:
+    def _scores(self, torch: Any, weights: list[Any], trial: _Trial) -> Any:
         (layer,) = weights
-        left, right = (
-            torch.nn.functional.normalize(one @ layer) for one in (rows, known)
-        )
-        attention = torch.log_softmax(_SCALE * left @ right.T, dim=1)
-        return torch.logsumexp(attention[:, :, None] + each.log(), dim=1)
+        rows = torch.nn.functional.normalize(trial.rows @ layer)
+        known = torch.nn.functional.normalize(trial.known @ layer)
+        attention = torch.softmax(_SCALE * rows @ known.T, dim=1)
+        # A class that gets none of it has a logarithm, too.
+        return (attention @ trial.each + _TINY).log()
 
 
 class NonPrivateRelationNet(NonPrivateFewShot):
@@ -129,13 +132,14 @@ class NonPrivateRelationNet(NonPrivateFewShot):
         drawn = [torch.randn(shape) / (shape[0] / 2) ** 0.5 for shape in shapes]
         return [*super()._weights(torch, width), *drawn]
 
-    def _scores(
-        self, torch: Any, weights: list[Any], known: Any, each: Any, rows: Any
-    ) -> Any:
+    def _scores(self, torch: Any, weights: list[Any], trial: _Trial) -> Any:
         layer, first, bias, last = weights
-        sums = (each.T @ known @ layer).expand(len(rows), -1, -1)
-        pairs = torch.cat([sums, (rows @ layer)[:, None].expand_as(sums)], dim=-1)
-        return torch.sigmoid(torch.relu(pairs @ first + bias) @ last)[..., 0]
+        sums = trial.each.T @ trial.known @ layer
+        sums = sums.expand(len(trial.rows), -1, -1)
+        rows = (trial.rows @ layer)[:, None]
+        pairs = torch.cat([sums, rows.expand_as(sums)], dim=-1)
+        hidden = torch.relu(pairs @ first + bias)
+        return torch.sigmoid(hidden @ last)[..., 0]
 
     def _loss(self, torch: Any, scores: Any, codes: Any) -> Any:
         wanted = torch.nn.functional.one_hot(codes, scores.shape[1]).to(scores)
@@ -152,26 +156,23 @@ class _Comparison:
         learner = self._learner
         torch = optional("torch", "torch", "torch")
         self.classes_, codes = np.unique(labels, return_inverse=True)
+        one_hot = torch.eye(len(self.classes_))
         self._known = torch.from_numpy(np.float32(rows))
-        self._each = torch.eye(len(self.classes_))[torch.from_numpy(codes)]
-        X, y = learner._base
-        shots = int(np.bincount(codes).min())
-        episodes = _episodes(np.asarray(y), len(self.classes_), shots, learner)
-        public = torch.from_numpy(normalize(np.float32(X)))
+        self._each = one_hot[torch.from_numpy(codes)]
         with torch.random.fork_rng():
             torch.manual_seed(learner.random_state)
             self._weights = learner._weights(torch, rows.shape[1])
         for weight in self._weights:
             weight.requires_grad_()
         steps = torch.optim.Adam(self._weights, lr=learner.learning_rate)
-        # The first records of each class are known, the others are to be classified.
-        each = torch.eye(len(self.classes_)).repeat_interleave(shots, dim=0)
-        for known, asked in episodes:
-            rows = public[asked.ravel()]
+        X, y = learner._base
+        public = torch.from_numpy(normalize(np.float32(X)))
+        shots = int(np.bincount(codes).min())
+        each = one_hot.repeat_interleave(shots, dim=0)
+        for known, asked in _episodes(np.asarray(y), len(one_hot), shots, learner):
+            trial = _Trial(public[known.ravel()], each, public[asked.ravel()])
+            scores = learner._scores(torch, self._weights, trial)
             answers = torch.arange(len(asked)).repeat_interleave(asked.shape[1])
-            scores = learner._scores(
-                torch, self._weights, public[known.ravel()], each, rows
-            )
             steps.zero_grad()
             learner._loss(torch, scores, answers).backward()
             steps.step()
@@ -180,10 +181,9 @@ class _Comparison:
     def predict(self, rows: Float) -> Array:
         torch = optional("torch", "torch", "torch")
         given = torch.from_numpy(np.float32(rows))
+        trial = _Trial(self._known, self._each, given)
         with torch.no_grad():
-            scores = self._learner._scores(
-                torch, self._weights, self._known, self._each, given
-            )
+            scores = self._learner._scores(torch, self._weights, trial)
         return np.asarray(self.classes_[scores.argmax(1).numpy()])
 
 
@@ -202,10 +202,11 @@ def _episodes(
     queries = min(_QUERIES, min(map(len, enough)) - shots)
     rng = np.random.default_rng(learner.random_state)
     for _ in range(learner.episodes):
+        classes = rng.choice(len(enough), ways, replace=False)
         drawn = np.stack(
             [
                 rng.choice(enough[code], shots + queries, replace=False)
-                for code in rng.choice(len(enough), ways, replace=False)
+                for code in classes
             ]
         )
         yield drawn[:, :shots], drawn[:, shots:]

@@ -21,7 +21,6 @@ from dppl.lab.experiments.datasets import (
     BASE,
     DIGITS,
     IMAGES,
-    PARTS,
     Dataset,
     DatasetSpec,
     held_out,
@@ -76,23 +75,24 @@ def write(spec: DatasetSpec, folder: Path) -> DatasetSpec:
     if spec.images is None:
         return spec
     loaded = load(spec)
-    base = loaded.base or ()
     parts = {
-        **dict(zip(PARTS[::2], (loaded.X, loaded.X_test), strict=True)),
-        **dict(zip(PARTS[1::2], (loaded.y, loaded.y_test), strict=True)),
+        "train_x": loaded.X,
+        "train_y": loaded.y,
+        "test_x": loaded.X_test,
+        "test_y": loaded.y_test,
         **dict(zip(IMAGES, loaded.images, strict=True)),
-        **dict(zip(BASE, base, strict=bool(base))),
     }
+    if loaded.base is not None:
+        parts |= dict(zip(BASE, loaded.base, strict=True))
     folder.mkdir()
     files = {name: folder / f"{name}.npy" for name in parts}
     pools = {
         name: folder / f"pool-{place}.npy" for place, name in enumerate(loaded.pools)
     }
-    for path, rows in [
-        *((files[name], rows) for name, rows in parts.items()),
-        *((pools[name], rows) for name, rows in loaded.pools.items()),
-    ]:
-        np.save(path, rows)
+    for name, rows in parts.items():
+        np.save(files[name], rows)
+    for name, rows in loaded.pools.items():
+        np.save(pools[name], rows)
     return replace(spec, images=None, base=None, files=files, pools=pools)
 
 

@@ -18,7 +18,7 @@ from dppl.finetune.networks import load_network
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
 from dppl.lab.commands.bench import Bench
-from dppl.lab.experiments import image_sets, runner
+from dppl.lab.experiments import image_sets, measure_cell, runner
 from dppl.lab.experiments.datasets import PublicTraining
 from dppl.lab.experiments.image_sets import load, split_images
 from dppl.lab.experiments.markdown import write_report
@@ -261,10 +261,10 @@ def test_noise_and_gradient_of_a_layer_are_those_of_a_step(torch, place, experim
     assert all(layer["gradient"] == 0 for layer in one["layers"][:-1])
 
 
-def finetuner(kind=ControlFinetuner, budget=8, **further):
+def finetuner(kind=ControlFinetuner, budget=8, module=None, **further):
     recipe = Recipe(epochs=2, batch_size=20)
     return kind(
-        load_network(URI).module,
+        load_network(URI).module if module is None else module,
         ApproxDP(budget, 1e-5),
         range(3),
         sampling_rate=0.5,
@@ -334,12 +334,12 @@ def test_the_bound_is_what_ever_less_noise_leads_to(place):
 def test_recomputed_statistics_are_those_of_the_records(torch, place):
     X, y = records()
     X += 3
-    Path("net.py").write_text(CODE.replace("nn.GroupNorm(2, 8)", "nn.BatchNorm2d(8)"))
-    Path("net.safetensors").unlink()
-    public = load_network(URI).module
+    layer = torch.nn.BatchNorm2d(8)
+    public = _network(torch, 0)
+    public[1] = layer.eval()
     for model, same in (
-        (finetuner(train=("head", "norm")), True),
-        (finetuner(NonPrivateStatistics, train=("head", "norm")), False),
+        (finetuner(module=public, train=("head", "norm")), True),
+        (finetuner(NonPrivateStatistics, module=public, train=("head", "norm")), False),
     ):
         module = model.fit(X, y).module_
         with torch.no_grad():
@@ -349,6 +349,9 @@ def test_recomputed_statistics_are_those_of_the_records(torch, place):
             assert torch.allclose(module[1].running_mean, seen.mean((0, 2, 3)))
             assert torch.allclose(module[1].running_var, seen.var((0, 2, 3)))
     assert not hasattr(model, "guarantee_")
+    # Group normalisation has none.
+    with pytest.raises(ParameterError, match="batch normalisation"):
+        finetuner(NonPrivateStatistics).fit(X, y)
 
 
 def test_a_check_embeds_nothing_and_a_run_embeds_once(
@@ -362,6 +365,7 @@ def test_a_check_embeds_nothing_and_a_run_embeds_once(
         lambda network, images: calls.append(len(images)) or embed(network, images),
     )
     monkeypatch.setattr(runner, "ProcessPoolExecutor", InProcess)
+    measure_cell._LOADED.clear()
     loaded = experiment(
         datasets=[photos(place, base="photos", ways=3)],
         data=str(place),
@@ -377,7 +381,7 @@ def test_a_check_embeds_nothing_and_a_run_embeds_once(
     assert [one.get("message") for one in found] == [None] * 6
     # Private records, tests, and images of public classes: each once for six cells.
     assert sorted(calls) == [12, 48, 60]
-    monkeypatch.undo()
+    measure_cell._LOADED.clear()
     direct = [run_cell(cell, loaded.datasets) for cell in loaded.cells]
     assert [one["metrics"] for one in found] == [one["metrics"] for one in direct]
 

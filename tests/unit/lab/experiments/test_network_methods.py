@@ -249,8 +249,8 @@ def test_a_task_alone_has_its_member_of_the_ensemble(experiment, drawn, tmp_path
     for number, (test, reached) in enumerate(
         zip(tests, found[0]["stream"]["alone"], strict=True)
     ):
-        rows = dataset.X_test[test.rows]
-        scores = ensemble.heads_[number].decision_function(rows)
+        rows = ensemble.lattice_.features(dataset.X_test[test.rows])
+        scores = rows @ ensemble.coef_[:, number].T
         right = dataset.classes[scores.argmax(axis=1)] == dataset.y_test[test.rows]
         assert reached == right.mean()
     # After the first task there is no other, whatever a method keeps.
