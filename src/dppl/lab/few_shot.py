@@ -166,7 +166,7 @@ class _Comparison:
             weight.requires_grad_()
         steps = torch.optim.Adam(self._weights, lr=learner.learning_rate)
         X, y = learner._base
-        public = torch.from_numpy(normalize(np.float32(X)))
+        public = torch.from_numpy(normalize(np.asarray(X, np.float32)))
         shots = int(np.bincount(codes).min())
         each = one_hot.repeat_interleave(shots, dim=0)
         for known, asked in _episodes(np.asarray(y), len(one_hot), shots, learner):
