@@ -7,7 +7,7 @@ from typing import Any
 from dppl._utils.optional import optional
 from dppl.errors import ParameterError
 from dppl.finetune.sparse import SparseFinetuner
-from dppl.finetune.weights import WeightSelection, head_of
+from dppl.finetune.weights import WeightKind, WeightSelection, head_of
 from dppl.lab.film import FilmEnsemble
 from dppl.methods.parameters import Count, parameters
 
@@ -95,7 +95,8 @@ class LoraEnsemble(FilmEnsemble):
 
     @property
     def _kind(self) -> Callable[..., SparseFinetuner]:
-        return partial(LoraFinetuner, train=("head",), rank=self.rank)
+        train: tuple[WeightKind, ...] = ("head",)
+        return partial(LoraFinetuner, train=train, rank=self.rank)
 
 
 def _adapted(torch: Any, layer: Any, rank: int, generator: Any) -> Any:

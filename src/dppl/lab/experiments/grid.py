@@ -212,8 +212,8 @@ class _Dataset(_Strict):
                 made = replace(made, images=str(data / made.images))
             network = str(self.network)
             base = None if self.base is None else data / self.base
-            given = {"network": network, "base": base, "pretrain": made}
-            return replace(spec, images=place, **given), pools
+            spec = replace(spec, images=place, network=network, base=base)
+            return replace(spec, pretrain=made), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files

@@ -339,8 +339,11 @@ def _alone(label: str, rows: DataFrame) -> Iterator[Line]:
         ("each task alone", [one["alone"] for one in streams]),
         ("after the last task", [one["accuracies"][-1] for one in streams]),
     ):
-        values = dict(enumerate(zip(*seeds, strict=True), 1))
-        yield Line(f"{label}, {what}", values, method=rows["method"].iloc[0])
+        yield Line(
+            f"{label}, {what}",
+            dict(enumerate(zip(*seeds, strict=True), 1)),
+            method=rows["method"].iloc[0],
+        )
 
 
 def _matrix(rows: DataFrame) -> Float:

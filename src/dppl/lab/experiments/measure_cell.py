@@ -220,6 +220,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     X_test = np.asarray(dataset.X_test)
     tasks = cell.stream.tasks(dataset, y, cell.seed)
     tests = cell.stream.test_tasks(dataset, cell.seed)
+    is_told = cell.stream.told
     seconds: dict[str, float] = {}
     settled = cell
     searched = None
@@ -249,7 +250,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     with tempfile.TemporaryDirectory() as folder:
 
         def learn(model: Any, task: StreamTask, name: str) -> Any:
-            told = task.classes if cell.stream.told else None
+            told = task.classes if is_told else None
             state = {"state": Path(folder) / name} if _correlates(model) else {}
             return model.partial_fit(
                 X[task.rows], y[task.rows], task_classes=told, **state
