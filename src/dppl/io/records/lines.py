@@ -186,7 +186,7 @@ def _rows(
     with form.opened(path) as file:
         lines = _after_declaration(file)
         for place, line in enumerate(lines):
-            row = _row_in(line, delimiter)
+            row: list[str] | Term[SkipReason] | None = _row_in(line, delimiter)
             if row is None:
                 # What belongs to a row is as the lenient reader says: a strict one stops
                 # within a damaged row, and would take the lines that remain of it for

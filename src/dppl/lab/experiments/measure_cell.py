@@ -36,7 +36,7 @@ from dppl.lab.experiments.image_sets import load
 from dppl.lab.experiments.layer_noise import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
-from dppl.lab.experiments.tuning import Part, search_privately, tune
+from dppl.lab.experiments.tuning import TunedOn, search_privately, tune
 from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
 from dppl.methods.fit_plan import seed_of
@@ -179,7 +179,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         # The search looks at private records and pays nothing for it; `covered` says so
         # in the result.
         with _timed(seconds, "tune"):
-            searched = tune(cell, method, [Part(fit, X, y, dataset.classes)])
+            searched = tune(cell, method, [TunedOn(fit, X, y, dataset.classes)])
         parameters |= searched["best"]
     with _timed(seconds, "fit"):
         if cell.search:
@@ -350,7 +350,7 @@ def _settled(
     return replace(cell, parameters=parameters, budget=budget), found
 
 
-def _parts(cell: Cell) -> Iterator[Part]:
+def _parts(cell: Cell) -> Iterator[TunedOn]:
     """Yield every task of the streams that a cell is tuned on."""
     for name, encoder, stream in cell.tuned_on:
         dataset = _given_to(cell, _LOADED[name, encoder])
@@ -359,7 +359,7 @@ def _parts(cell: Cell) -> Iterator[Part]:
             yield _part(cell, dataset, X[task.rows], y[task.rows])
 
 
-def _part(cell: Cell, dataset: Dataset, X: Array, y: Array) -> Part:
+def _part(cell: Cell, dataset: Dataset, X: Array, y: Array) -> TunedOn:
     """Return records of a task, to judge settings of the single fit by."""
     searched = searched_method(cell.method)
 
@@ -367,7 +367,7 @@ def _part(cell: Cell, dataset: Dataset, X: Array, y: Array) -> Part:
         model = searched.build(cell.make_budget(), dataset.classes, seed, settings)
         return searched.sized(model, len(y)).fit(X, y)
 
-    return Part(fit, X, y, np.unique(y))
+    return TunedOn(fit, X, y, np.unique(y))
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:

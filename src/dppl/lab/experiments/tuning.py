@@ -21,7 +21,7 @@ _CANDIDATES = 20
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
-class Part(NamedTuple):
+class TunedOn(NamedTuple):
     """Records that judge settings, and what fits some of them."""
 
     fit: Fit
@@ -30,7 +30,9 @@ class Part(NamedTuple):
     classes: Array
 
 
-def tune(cell: Cell, method: ComparedMethod, parts: Sequence[Part]) -> dict[str, Any]:
+def tune(
+    cell: Cell, method: ComparedMethod, parts: Sequence[TunedOn]
+) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on a held-out fifth of each part, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
