@@ -211,7 +211,7 @@ def _after_declaration(file: Iterable[str]) -> Iterator[str]:
 
 def _row_in(line: str, delimiter: str) -> list[str] | None:
     """Return the cells of a row that is one line without damage, as most are; None leaves the line to a closer look."""
-    if len(line) > MOST_TEXT_BYTES:
+    if len(line) >= MOST_TEXT_BYTES:
         return None
     if '"' not in line:
         text = line.rstrip("\r\n")
