@@ -62,6 +62,8 @@ def test_every_classifier_that_is_exported_is_in_the_registry():
     assert {name for name in fitted if not name.startswith("NonPrivate")} - {
         "ControlFinetuner",
         "FilmEnsemble",
+        "LoraEnsemble",
+        "LoraFinetuner",
     } <= set(RECIPES)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import dppl
 from dppl.finetune import SparseFinetuner
-from dppl.lab import FilmEnsemble
+from dppl.lab import FilmEnsemble, LoraEnsemble, LoraFinetuner
 from dppl.methods.registry import ENTRIES
 
 SOURCE = Path(dppl.__file__).parent
@@ -245,6 +245,8 @@ ESTIMATORS = [
     dppl.PrivateSearch,
     SparseFinetuner,
     FilmEnsemble,
+    LoraEnsemble,
+    LoraFinetuner,
     *(entry.load() for entry in ENTRIES),
 ]
 

@@ -214,15 +214,14 @@ class FilmEnsemble(NetworkClassifier):
                 "default_head of a recipe is for one task; leave it out.",
                 parameter="options",
             )
-        options = {
-            **options,
-            "train": ("head", "norm"),
-            "unknown_labels": self.unknown_labels,
-            **further,
-        }
-        return SparseFinetuner(
+        options = {**options, "unknown_labels": self.unknown_labels, **further}
+        return self._kind(
             self.module, checked_budget(self.budget), self.classes, **options
         )
+
+    @property
+    def _kind(self) -> Callable[..., SparseFinetuner]:
+        return partial(SparseFinetuner, train=("head", "norm"))
 
     def _public(
         self, finetuner: SparseFinetuner, records: PrivateRecords

@@ -7,7 +7,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from dppl._utils.optional import optional
+from dppl.errors import ParameterError
+from dppl.finetune.gradients import as_inputs
 from dppl.finetune.layers import to_group_norm
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import Training
@@ -18,6 +22,8 @@ from dppl.finetune.weights import (
     select_weights,
 )
 from dppl.methods.parameters import parameters
+
+_BATCH = 256  # of statistics, which are means over batches
 
 
 @parameters
@@ -86,9 +92,44 @@ class NonPrivateFinetuner(ControlFinetuner):
 
     def _training(self, shape: tuple[int, ...], **further: Any) -> Training:
         training = super()._training(shape, **further)
+        if training.sampling_rate == 1:
+            return training
         one = training.measurements["gradients"]
         # One step of rounding, of 2²² that a record may add.
         each = replace(one.mechanism.each, noise_std=1.0)
         quiet = replace(one.mechanism, each=each)
         training.measurements = {"gradients": replace(one, mechanism=quiet)}
         return training
+
+
+class NonPrivateStatistics(NonPrivateFinetuner):
+    """A bound whose batch normalisation has the running statistics of its training records.
+
+    Luo et al. recompute them (section 4.4) after Li, Wang, Shi, Liu, Hou (2016), Revisiting
+    batch normalization for practical domain adaptation, arXiv:1603.04779. They hold sums
+    over all records, without noise.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Recompute the statistics, then train with them, and promise nothing."""
+        self._seen = as_inputs(X)
+        super().fit(X, y)
+        del self._seen
+        return self
+
+    def _selected(self, n_classes: int) -> tuple[Any, WeightSelection]:
+        module, selection = super()._selected(n_classes)
+        torch = optional("torch", "torch", "torch")
+        kinds = torch.nn.modules.batchnorm._NormBase
+        if not any(
+            isinstance(layer, kinds) and layer.running_mean is not None
+            for layer in module.modules()
+        ):
+            raise ParameterError(
+                "must have batch normalisation with running statistics, to recompute them.",
+                parameter="module",
+            )
+        records = torch.from_numpy(np.array(self._seen, np.float32))
+        device = next(module.parameters()).device
+        torch.optim.swa_utils.update_bn(records.to(device).split(_BATCH), module)
+        return module, selection

@@ -31,8 +31,16 @@ BUDGET = GaussianDP(1.0)
 N_TRAINED = 2 * (8 + 12) + 12 * 4 + 4
 
 
-def make(module, budget=BUDGET, *, options=OPTIONS, random_state=0, **further):
-    return FilmEnsemble(
+def make(
+    module,
+    budget=BUDGET,
+    *,
+    kind=FilmEnsemble,
+    options=OPTIONS,
+    random_state=0,
+    **further,
+):
+    return kind(
         module, budget, CLASSES, options=options, random_state=random_state, **further
     )
 

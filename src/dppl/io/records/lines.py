@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -182,16 +183,43 @@ def _rows(
     path: Path, form: Form, delimiter: str
 ) -> Iterator[tuple[int, list[str] | Term[SkipReason]]]:
     """Yield place and cells of the rows that are not blank; of one that is damaged the reason why it is skipped."""
-    # What belongs to a row is as the lenient reader says: a strict one stops within a
-    # damaged row, and would take the lines that remain of it for other rows.
     with form.opened(path) as file:
-        lines = _CsvLines(file, delimiter)
-        for place, row in enumerate(
-            _without_limit(csv.reader(lines, delimiter=delimiter))
-        ):
-            damage = lines.end_row()
+        lines = _after_declaration(file)
+        for place, line in enumerate(lines):
+            row: list[str] | Term[SkipReason] | None = _row_in(line, delimiter)
+            if row is None:
+                # What belongs to a row is as the lenient reader says: a strict one stops
+                # within a damaged row, and would take the lines that remain of it for
+                # other rows.
+                several = _LinesOfRow(chain([line], lines), delimiter)
+                reader = csv.reader(several, delimiter=delimiter)
+                cells = next(_without_limit(reader))
+                row = several.damage() or cells
             if row:
-                yield place, damage or row
+                yield place, row
+
+
+def _after_declaration(file: Iterable[str]) -> Iterator[str]:
+    """Return the lines of a CSV file from its header on."""
+    lines = iter(file)
+    for line in lines:
+        if _declared(line) is None:
+            return chain([line.removeprefix(_MARK)], lines)
+        break
+    return lines
+
+
+def _row_in(line: str, delimiter: str) -> list[str] | None:
+    """Return the cells of a row that is one line without damage, as most are; None leaves the line to a closer look."""
+    if len(line) >= MOST_TEXT_BYTES:
+        return None
+    if '"' not in line:
+        text = line.rstrip("\r\n")
+        return text.split(delimiter) if text else []
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
+    except csv.Error:  # a long cell is one, too
+        return None
 
 
 def written_rows(
@@ -228,28 +256,25 @@ def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
         yield row
 
 
-class _CsvLines:
-    """The lines of a CSV file for its reader, with a memory for the lines of one row.
+class _LinesOfRow:
+    """The lines of one row of a CSV file for its reader, with a memory for them.
 
-    The reader asks for another line of a row only where a quote is open. So if a row is
-    too long already, the lines that are left of it need not be read: one that closes
-    the quote stands for them.
+    The reader asks for another line only where a quote is open. So if a row is too long
+    already, the lines that are left of it need not be read: one that closes the quote
+    stands for them.
     """
 
-    def __init__(self, file: Iterable[str], delimiter: str) -> None:
-        self._file = file
+    def __init__(self, lines: Iterable[str], delimiter: str) -> None:
+        self._lines = lines
         self._delimiter = delimiter
         self._row = io.StringIO(newline="")
-        self._length = self._lines = 0
+        self._length = 0
+        self._n_lines = 0
         self._open = False  # whether the file ends within a quote
 
     def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._file):
-            if not number:
-                if _declared(line) is not None:
-                    continue
-                line = line.removeprefix(_MARK)
-            self._lines += 1
+        for line in self._lines:
+            self._n_lines += 1
             if self._length <= MOST_TEXT_BYTES:
                 self._row.write(line)
                 self._length += (
@@ -263,30 +288,20 @@ class _CsvLines:
                 next(_without_limit(reader))
                 if reader.line_num == 1:
                     yield '"'
-        self._open = self._length > 0
+        self._open = True
 
-    def end_row(self) -> Term[SkipReason] | None:
-        """Forget the row that was read; return what is wrong with it."""
-        row = self._row
-        length = self._length
+    def damage(self) -> Term[SkipReason] | None:
+        """Return what is wrong with the row that was read."""
         # For the owner: these lines may be records, which are lost with this one.
-        after = self._lines - 1
-        self._row = io.StringIO(newline="")
-        self._length = 0
-        self._lines = 0
+        after = self._n_lines - 1
         if self._open:
             return Term(SkipReason.OPEN_QUOTE, n_lines_after=after)
-        if length > MOST_TEXT_BYTES:
+        if self._length > MOST_TEXT_BYTES:
             return Term(SkipReason.LONG_ROW)
+        self._row.seek(0)
+        strict = csv.reader(self._row, delimiter=self._delimiter, strict=True)
         try:
-            # Without a quote, every row is well formed.
-            if '"' in row.getvalue():
-                row.seek(0)
-                next(
-                    _without_limit(
-                        csv.reader(row, delimiter=self._delimiter, strict=True)
-                    )
-                )
+            next(_without_limit(strict))
         except csv.Error:
             return Term(SkipReason.MISPLACED_QUOTE, n_lines_after=after)
         return None

@@ -50,6 +50,10 @@ class Cell:
     ways: int | None = None  # classes that the seed draws; None is all
     network: str | None = None  # hash of the network that is trained, or embeds images
     layers: bool = False  # whether the result says what is trained of each layer
+    # data sets, encoders and streams whose tasks judge settings; none is the first task
+    # of the cell's own
+    tuned_on: tuple[tuple[str, str, Stream], ...] = ()
+    alone: bool = False  # whether each task of a stream has a model of its own, too
     scatter: bool = False  # whether the result has true and private means, in a plane
 
     @property
@@ -86,5 +90,5 @@ class Cell:
 
 _LATER = (
     *("examples", "stream", "in_all", "classes", "search", "shots", "scatter"),
-    *("ways", "network", "layers"),
+    *("ways", "network", "layers", "tuned_on", "alone"),
 )

@@ -25,11 +25,15 @@ def _registered(
 
 
 def _trained(
-    label: str, *train: WeightKind, space: Space | None = None, **fixed: Any
+    label: str,
+    *train: WeightKind,
+    space: Space | None = None,
+    estimator: str = "ControlFinetuner",
+    **fixed: Any,
 ) -> NetworkMethod:
     """Return a method that trains these parts of a network."""
     fixed = {"start": "public", **fixed, "train": train}
-    return NetworkMethod(label, "ControlFinetuner", fixed, space=space or {})
+    return NetworkMethod(label, estimator, fixed, space=space or {})
 
 
 # What a search may choose from. Of a pool of coordinates, of K, and of bounds on 1 +
@@ -148,6 +152,19 @@ _NAMED: dict[str, ComparedMethod] = {
         },
     ),
     "film": _trained("DP-FiLM", "head", "norm", space=_FILM),
+    "lora": NetworkMethod(
+        "LoRA, DP-SGD",
+        "LoraFinetuner",
+        {"train": ("head",)},
+        space={**_FILM, "rank": (1, 4, 16)},
+    ),
+    # Luo et al. recompute the statistics of batch normalisation (section 4.4).
+    "film-statistics": _trained(
+        "FiLM, statistics of the records",
+        "head",
+        "norm",
+        estimator="NonPrivateStatistics",
+    ),
     # Luo et al. (CVPR 2021): the controls of section 5.3, table 3, and the method.
     "head": _trained("Head, DP-SGD", "head", space=_FILM),
     "head-conv": _trained("Sparse fine-tuning without norm", "head", "conv"),
@@ -157,6 +174,11 @@ _NAMED: dict[str, ComparedMethod] = {
     "ncm": ComparedMethod("Nearest class mean", "NonPrivateNearestMean"),
     "lda": ComparedMethod("LDA", "NonPrivateLDA"),
     "logistic": ComparedMethod("Logistic regression", "NonPrivateLogisticRegression"),
+    # The meta-learning methods of Luo et al. (CVPR 2021), table 2.
+    **{
+        name.lower(): ComparedMethod(name, f"NonPrivate{name}", from_base=True)
+        for name in ("MatchingNet", "RelationNet", "ProtoNet")
+    },
 }
 # Any other of the registry goes by its own defaults; records of experiments have one
 # label.
@@ -188,6 +210,7 @@ STREAM_METHODS: dict[str, ComparedMethod] = {
         if entry.method is None
     },
     "FilmEnsemble": NetworkMethod("FilmEnsemble", "FilmEnsemble", searched_as="film"),
+    "LoraEnsemble": NetworkMethod("LoraEnsemble", "LoraEnsemble", searched_as="lora"),
     "ContinualDiscriminant-alone": _registered(
         "ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False
     ),

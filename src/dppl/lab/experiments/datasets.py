@@ -24,6 +24,8 @@ NAMES = "names"
 # of the embeddings; and that of a data set in one piece.
 IMAGES = ("train_images", "test_images")
 WHOLE_IMAGES = "images"
+# Rows and labels of other, public classes.
+BASE = ("base_x", "base_y")
 # Of scikit-learn, as images.
 DIGITS = "digits"
 # The file of the ids of persons, of the training rows.
@@ -194,6 +196,8 @@ class DatasetSpec:
     # then, and its pools are folders
     images: Path | None = None
     network: str = ""
+    # a folder of images of other, public classes, which few-shot learners train on
+    base: Path | None = None
     # how the network is made, with the place of the images in full
     pretrain: PublicTraining | None = None
 
@@ -212,6 +216,8 @@ class DatasetSpec:
         files = [*self.files.values(), *self.pools.values(), *self.lines.values()]
         if self.images is not None and self.images != Path(DIGITS):
             files.append(self.images)
+        if self.base is not None:
+            files.append(self.base)
         # Files are looked for before anything is computed; the first that is missing is
         # named.
         missing = [path for path in files if not path.exists()]
@@ -257,6 +263,8 @@ class Dataset:
     images: tuple[Array, ...] = ()  # what X and X_test are embeddings of
     network: str = ""  # the one that they are by, where images name one
     given: dict[str, Any] = field(default_factory=dict)  # parameters of its methods
+    # rows and labels of other classes, which are public
+    base: tuple[Array, Array] | None = None
 
     def of_images(self) -> Dataset:
         """Return the data set with images in the place of embeddings, for methods that train its network."""
@@ -279,6 +287,9 @@ class Dataset:
             )
         drawn = np.random.default_rng((seed, 6)).choice(present, ways, replace=False)
         kept = [np.isin(labels, drawn) for labels in (self.y, self.y_test)]
+        base = self.base
+        if base is None:
+            base = self.X[~kept[0]], self.y[~kept[0]]
         return replace(
             self,
             X=self.X[kept[0]],
@@ -287,6 +298,7 @@ class Dataset:
             y_test=self.y_test[kept[1]],
             classes=np.sort(drawn),
             names=None,
+            base=base,
             images=tuple(
                 one[rows] for one, rows in zip(self.images, kept, strict=False)
             ),
@@ -414,6 +426,9 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             whole = parts.pop(WHOLE_IMAGES)
             parts |= dict(zip(IMAGES, (whole[train], whole[test]), strict=True))
     names = parts.pop(NAMES, None)
+    base = None
+    if BASE[0] in parts:
+        base = parts[BASE[0]], np.asarray(parts[BASE[1]])
     pools = {name: _array(path) for name, path in spec.pools.items()}
     # Rows of all files are by one encoder, so they have one width.
     width = parts["train_x"].shape[-1]
@@ -452,6 +467,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         names,
         groups=groups,
         images=images,
+        network=spec.network,
+        base=base,
     )
 
 

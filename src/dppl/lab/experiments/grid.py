@@ -161,6 +161,7 @@ class _Dataset(_Strict):
     ways: Several[Count | None] = [None]  # classes that a seed draws
     images: str | None = None  # a folder of images, or digits
     network: str | None = None  # that embeds images, and that methods train
+    base: str | None = None  # a folder of images of other, public classes
     pretrain: PublicTraining | None = None  # how that is made
 
     @model_validator(mode="before")
@@ -182,7 +183,8 @@ class _Dataset(_Strict):
         rules |= {
             "images and network go together; add the other": (self.images is None)
             != (self.network is None),
-            "pretrain is for images": self.pretrain is not None and self.images is None,
+            "pretrain and base are for images": self.images is None
+            and (self.pretrain, self.base) != (None, None),
             "images have no files, and are not whole": self.images is not None
             and bool(self.files or self.whole),
         }
@@ -209,7 +211,9 @@ class _Dataset(_Strict):
             if made is not None and made.images != DIGITS:
                 made = replace(made, images=str(data / made.images))
             network = str(self.network)
-            return replace(spec, images=place, network=network, pretrain=made), pools
+            base = None if self.base is None else data / self.base
+            spec = replace(spec, images=place, network=network, base=base)
+            return replace(spec, pretrain=made), pools
         names = {
             part: f"{part}.npy" for part in (WHOLE if self.whole else PARTS)
         } | self.files
@@ -283,6 +287,8 @@ class _Method(BaseModel):
     in_all: Several[Flag] = [False]
     scatter: Flag = False
     layers: Flag = False
+    tune_on: Literal["first task", "all tasks"] = "first task"
+    alone: Flag = False
 
     def check(self, where: str, streams: bool) -> None:
         """Refuse what the method cannot do, and keys that do not go together."""
@@ -313,6 +319,9 @@ class _Method(BaseModel):
             f".scatter is for {', '.join(MEANS)}": self.scatter and name not in MEANS,
             f".layers: {name} trains no network": self.layers and not method.of_images,
             ".layers are for single fits": self.layers and streams,
+            ".alone is for streams": self.alone and not streams,
+            ".tune_on is for streams; add tune": self.tune_on != "first task"
+            and not (streams and self.tune),
             f": {name} starts from examples; add examples": method.needs_examples
             and not all(used),
             f".examples: {name} does not start from examples": any(used)
@@ -412,6 +421,11 @@ class _Data(NamedTuple):
     shots: list[int | None]
     ways: list[int | None]
 
+    @property
+    def has_base(self) -> bool:
+        """Whether there are public classes that no trial asks for."""
+        return self.spec.base is not None or None not in self.ways
+
 
 class _Choice(NamedTuple):
     """A method with one value for each parameter; it may have its own budgets and seeds."""
@@ -427,10 +441,14 @@ class _Choice(NamedTuple):
     in_all: bool
     scatter: bool
     layers: bool
+    tune_on: str
+    alone: bool
 
     def fits(self, data: _Data, classes: Merged | None) -> bool:
         """Whether the data set has the images, or the examples, of the method; class names fit unmerged classes only."""
         if ALL_METHODS[self.name].of_images and not data.spec.has_images:
+            return False
+        if ALL_METHODS[self.name].from_base and not data.has_base:
             return False
         from_names = self.examples is not None and self.examples.source == NAMES
         return not from_names or (NAMES in data.spec.files and classes is None)
@@ -460,9 +478,24 @@ def grid(
         if not any(choice.fits(one, None) for one in sources.values()):
             if ALL_METHODS[choice.name].of_images:
                 what = f" is {choice.name}, and no data set has files: train_images."
+            elif ALL_METHODS[choice.name].from_base:
+                what = f" is {choice.name}, and no data set has base or ways."
             else:
                 what = ".examples are names, and no data set has files: names."
             raise ParameterError(choice.where + what)
+    # The streams that a choice is tuned on, where it is on all tasks; whether the method
+    # is told the classes of a task makes no other task.
+    tuned_on = {
+        choice.where: tuple(
+            dict.fromkeys(
+                (*key, replace(stream, told=False))
+                for key, stream in tasks
+                if stream is not None and choice.fits(sources[key], None)
+            )
+        )
+        for choice in choices
+        if choice.tune_on == "all tasks"
+    }
     # One seed after the other, so that an interrupted run has compared all methods.
     cells = {
         cell.key: cell
@@ -483,6 +516,7 @@ def grid(
             classes=classes,
             shots=shots,
             ways=ways,
+            tuned_on=tuned_on.get(choice.where, ()),
         )
     }
     # Last, because whatever else is wrong can be said without the data.
@@ -595,10 +629,18 @@ def _choices(config: _Config) -> Iterator[_Choice]:
                 in_all,
                 entry.scatter,
                 entry.layers,
+                entry.tune_on,
+                entry.alone,
             )
 
 
-def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
+def _cells(
+    choice: _Choice,
+    data: _Data,
+    *,
+    tuned_on: tuple[tuple[str, str, Stream], ...],
+    **place: Any,
+) -> Iterator[Cell]:
     """Yield the cells of a method at one place of the grid: each budget, pool and way of tuning."""
     method = ALL_METHODS[choice.name]
     spec = data.spec
@@ -656,6 +698,8 @@ def _cells(choice: _Choice, data: _Data, **place: Any) -> Iterator[Cell]:
             in_all=choice.in_all,
             scatter=choice.scatter,
             layers=choice.layers,
+            tuned_on=tuned_on if trials else (),
+            alone=choice.alone,
             network=network_digest(network) if network else None,
             **place,
         )

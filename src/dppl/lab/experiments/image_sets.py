@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from dppl.io.records.decoding import decode
 from dppl.io.records.images import ImageFolder
 from dppl.io.records.record import BadRecord
 from dppl.lab.experiments.datasets import (
+    BASE,
     DIGITS,
+    IMAGES,
     Dataset,
     DatasetSpec,
     held_out,
@@ -26,29 +29,80 @@ from dppl.lab.experiments.datasets import (
 from dppl.lab.experiments.network_methods import FORMS, on_pixels
 
 _BATCH = 64
+_NO_PIXELS = np.zeros(0, np.uint8)
 
 
-def load(spec: DatasetSpec) -> Dataset:
-    """Load a data set of embeddings, or of images, which its network embeds."""
+def load(spec: DatasetSpec, *, whole: bool = True) -> Dataset:
+    """Load a data set of embeddings, or of images, which its network embeds.
+
+    Unless it is `whole`, images are not read, and zeros stand for their embeddings: all
+    else can be checked with them.
+    """
     if spec.images is None:
         return load_dataset(spec)
     spec.check()
-    parts, pools = split_images(spec.images, spec.network)
+    parts, pools = split_images(spec.images, spec.network, whole)
     for name, path in spec.pools.items():
-        pools[name], _ = read_folder(path, spec.network)
-    embedded = {name: features(spec.network, rows) for name, rows in pools.items()}
-    images = parts["X"], parts["X_test"]
-    X, X_test = (features(spec.network, one) for one in images)
+        pools[name], _ = read_folder(path, spec.network, whole)
+
+    def embed(images: NDArray[np.uint8]) -> Float32:
+        if whole:
+            return features(spec.network, images)
+        module, head = on_pixels(spec.network)
+        width = module.get_submodule(head).in_features
+        return np.zeros((len(images), width), np.float32)
+
+    base = None
+    if spec.base is not None:
+        rows, labels = read_folder(spec.base, spec.network, whole)
+        base = embed(rows), labels
     y, y_test = parts["y"], parts["y_test"]
-    classes = np.unique(np.concatenate([y, y_test]))
-    network = spec.network
     return Dataset(
-        X, y, X_test, y_test, classes, embedded, images=images, network=network
+        embed(parts["X"]),
+        y,
+        embed(parts["X_test"]),
+        y_test,
+        np.unique(np.concatenate([y, y_test])),
+        {name: embed(rows) for name, rows in pools.items()},
+        images=(parts["X"], parts["X_test"]),
+        network=spec.network,
+        base=base,
     )
 
 
-def read_folder(place: Path, network: str) -> tuple[NDArray[np.uint8], Array]:
-    """Return the images below a folder, as large as a network takes them, and their subfolders; or the digits."""
+def write(spec: DatasetSpec, folder: Path) -> DatasetSpec:
+    """Embed the images of a data set once, and return where files of all its parts are; others are as they are."""
+    if spec.images is None:
+        return spec
+    loaded = load(spec)
+    parts = {
+        "train_x": loaded.X,
+        "train_y": loaded.y,
+        "test_x": loaded.X_test,
+        "test_y": loaded.y_test,
+        **dict(zip(IMAGES, loaded.images, strict=True)),
+    }
+    if loaded.base is not None:
+        parts |= dict(zip(BASE, loaded.base, strict=True))
+    folder.mkdir()
+    files = {name: folder / f"{name}.npy" for name in parts}
+    pools = {
+        name: folder / f"pool-{place}.npy" for place, name in enumerate(loaded.pools)
+    }
+    for name, rows in parts.items():
+        np.save(files[name], rows)
+    for name, rows in loaded.pools.items():
+        np.save(pools[name], rows)
+    return replace(spec, images=None, base=None, files=files, pools=pools)
+
+
+def read_folder(
+    place: Path, network: str, whole: bool = True
+) -> tuple[NDArray[np.uint8], Array]:
+    """Return the images below a folder, as large as a network takes them, and their subfolders; or the digits.
+
+    Unless they are read as a `whole`, images have no pixels.
+    """
     if place == Path(DIGITS):
         from sklearn.datasets import load_digits  # here, because it takes a second
 
@@ -62,6 +116,10 @@ def read_folder(place: Path, network: str) -> tuple[NDArray[np.uint8], Array]:
     images = []
     labels = []
     for record in ImageFolder(place):
+        labels.append(record.label or "")
+        if not whole:
+            images.append(_NO_PIXELS)
+            continue
         try:
             image = decode(record.load(), "image")
         except BadRecord:
@@ -70,14 +128,13 @@ def read_folder(place: Path, network: str) -> tuple[NDArray[np.uint8], Array]:
             ) from None
         pixels = np.rint(255 * prepare(image)).clip(0, 255)
         images.append(pixels.astype(np.uint8).transpose(1, 2, 0))
-        labels.append(record.label or "")
     if not images:
         raise InputError(f"{place} holds no images.")
     return np.stack(images), np.array(labels)
 
 
 def split_images(
-    place: Path, network: str
+    place: Path, network: str, whole: bool = True
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return training and test images with their labels, by the names of `Dataset`, and public images.
 
@@ -90,10 +147,10 @@ def split_images(
             f"{place} must have both of the subfolders train and test, or neither."
         )
     if all(split):
-        X, y = read_folder(place / "train", network)
-        X_test, y_test = read_folder(place / "test", network)
+        X, y = read_folder(place / "train", network, whole)
+        X_test, y_test = read_folder(place / "test", network, whole)
         return {"X": X, "y": y, "X_test": X_test, "y_test": y_test}, {}
-    images, labels = read_folder(place, network)
+    images, labels = read_folder(place, network, whole)
     test, train = held_out(len(images))
     pools = {}
     if place == Path(DIGITS):

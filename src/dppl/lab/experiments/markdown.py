@@ -295,6 +295,26 @@ def _over_tasks(task: Any, rows: DataFrame) -> Iterator[Picture]:
             "Lines are means over seeds, bands one standard deviation on either side.",
             draw(panels, title.lower(), "tasks so far", summary=deviations),
         )
+    alone = rows[rows["cell"].map(lambda cell: cell.get("alone", False))]
+    if len(alone):
+        panels = [
+            (
+                budget,
+                [
+                    line
+                    for name, one in by(alone[alone["budget"] == budget], "label")
+                    for line in _alone(name, one)
+                ],
+            )
+            for budget in dict.fromkeys(name for name, _ in budgets)
+        ]
+        yield Picture(
+            f"alone-{slug(*task)}",
+            f"Accuracy on each task, of a model of that task alone and after the last task: {', '.join(task)}.",
+            "Lines are means over seeds, bands one standard deviation on either side. Nothing tells either of them the "
+            "task of a test row.",
+            draw(panels, "test accuracy", "task", summary=deviations),
+        )
     # One map has room for one budget, the one in the middle.
     budget, group = budgets[(len(budgets) - 1) // 2]
     title = f"Accuracy on each task after each task, {budget}: {', '.join(task)}."
@@ -310,6 +330,20 @@ def _line(label: str, rows: DataFrame, metric: str) -> Line:
         dict(enumerate(zip(*seeds, strict=True), 1)),
         method=rows["method"].iloc[0],
     )
+
+
+def _alone(label: str, rows: DataFrame) -> Iterator[Line]:
+    """Yield the accuracies on each task of its own model, and of the model after the last task."""
+    streams = [result["stream"] for result in rows["result"]]
+    for what, seeds in (
+        ("each task alone", [one["alone"] for one in streams]),
+        ("after the last task", [one["accuracies"][-1] for one in streams]),
+    ):
+        yield Line(
+            f"{label}, {what}",
+            dict(enumerate(zip(*seeds, strict=True), 1)),
+            method=rows["method"].iloc[0],
+        )
 
 
 def _matrix(rows: DataFrame) -> Float:

@@ -35,9 +35,10 @@ from dppl.lab.experiments.image_sets import load
 from dppl.lab.experiments.layer_noise import layers_of
 from dppl.lab.experiments.names import paper_epsilon
 from dppl.lab.experiments.results import DONE, FAILED, Result
-from dppl.lab.experiments.tuning import search_privately, tune
+from dppl.lab.experiments.tuning import TunedOn, search_privately, tune
 from dppl.lab.task_streams import StreamTask, average_accuracy, forgetting
 from dppl.methods import PublicData
+from dppl.methods.fit_plan import seed_of
 
 try:
     import resource
@@ -47,12 +48,13 @@ except ImportError:  # Windows
 _Specs = Mapping[tuple[str, str], DatasetSpec]
 _POINTS = 1000  # rows of each kind that a picture shows
 _LOADED: dict[tuple[str, str], Dataset] = {}  # once a process
+_TUNED: dict[str, dict[str, Any]] = {}  # settings of all tasks, by the key of a search
 
 
 def check_cells(cells: Iterable[Cell], datasets: _Specs) -> None:
     """Look for what would stop cells, without a fit: shapes, pools, parameters, and streams with every seed."""
     cells = list(cells)
-    loaded = {key: load(spec) for key, spec in datasets.items()}
+    loaded = {key: load(spec, whole=False) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
@@ -112,10 +114,12 @@ def run_cell(cell: Cell, datasets: _Specs) -> Result:
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
-            key = cell.dataset, cell.encoder
-            if key not in _LOADED:
-                _LOADED[key] = load(datasets[key])
-            dataset = _given_to(cell, _LOADED[key])
+            needed = [(cell.dataset, cell.encoder)]
+            needed += [(name, encoder) for name, encoder, _ in cell.tuned_on]
+            for key in needed:
+                if key not in _LOADED:
+                    _LOADED[key] = load(datasets[key])
+            dataset = _given_to(cell, _LOADED[needed[0]])
             if cell.stream is None:
                 content = _measure(cell, dataset)
             else:
@@ -158,8 +162,11 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     budget = cell.make_budget()
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, persons = _records(cell, dataset, rows)
-    if not method.private:
-        persons = {}
+    further: dict[str, Any] = {}
+    if method.private:
+        further = persons
+    elif method.from_base:
+        further = {"base": dataset.base}
     # Rows that serve as examples are public, so no private record is among them.
     given = PublicData(dataset.public(cell.pool, cell.seed), *examples)
     parameters = dataset.given | cell.parameters
@@ -167,16 +174,16 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     seconds = dict[str, float]()
 
     def fit(
-        settings: Mapping[str, Any], X: Any, y: Any, seed: int, **persons: Any
+        settings: Mapping[str, Any], X: Any, y: Any, seed: int, **further: Any
     ) -> Any:
         model = method.build(budget, dataset.classes, seed, settings, given)
-        return method.sized(model, len(y)).fit(X, y, **persons)
+        return method.sized(model, len(y)).fit(X, y, **further)
 
     if cell.trials:
         # The search looks at private records and pays nothing for it; `covered` says so
         # in the result.
         with _timed(seconds, "tune"):
-            searched = tune(cell, method, fit, X, y, dataset.classes)
+            searched = tune(cell, method, [TunedOn(fit, X, y, dataset.classes)])
         parameters |= searched["best"]
     with _timed(seconds, "fit"):
         if cell.search:
@@ -186,7 +193,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             model, searched = search_privately(cell, method, start, X, y)
             parameters |= searched["best"]
         else:
-            model = fit(parameters, X, y, cell.noise_seed, **persons)
+            model = fit(parameters, X, y, cell.noise_seed, **further)
     with _timed(seconds, "predict"):
         predicted = model.predict(np.asarray(dataset.X_test))
     measured = _result(cell, dataset, model, y, predicted, seconds)
@@ -217,6 +224,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     X_test = np.asarray(dataset.X_test)
     tasks = cell.stream.tasks(dataset, y, cell.seed)
     tests = cell.stream.test_tasks(dataset, cell.seed)
+    is_told = cell.stream.told
     seconds: dict[str, float] = {}
     settled = cell
     searched = None
@@ -224,6 +232,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         first = tasks[0].rows
         with _timed(seconds, "tune"):
             settled, searched = _settled(cell, dataset, X[first], y[first])
+    alone = tasks if cell.alone else []
     method = ALL_METHODS[cell.method]
     model = method.sized(_start(settled, dataset, cell.noise_seed), len(y) / len(tasks))
     if getattr(model, "takes_earlier_records", False):
@@ -243,22 +252,32 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     # A classifier of correlated noise has its private state in a file, which ends with
     # the stream.
     with tempfile.TemporaryDirectory() as folder:
-        if _correlates(model):
-            state = {"state": Path(folder) / "state"}
-        else:
-            state = {}
+
+        def learn(model: Any, task: StreamTask, name: str) -> Any:
+            told = task.classes if is_told else None
+            state = {"state": Path(folder) / name} if _correlates(model) else {}
+            return model.partial_fit(
+                X[task.rows], y[task.rows], task_classes=told, **state
+            )
+
         for number, task in enumerate(tasks):
             with _timed(seconds, "fit"):
-                told = task.classes if cell.stream.told else None
-                model.partial_fit(
-                    X[task.rows], y[task.rows], task_classes=told, **state
-                )
+                learn(model, task, "state")
             with _timed(seconds, "predict"):
                 predicted = model.predict(X_test)
             right = predicted == dataset.y_test
             accuracies[number, : number + 1] = [
                 right[test.rows].mean() for test in tests[: number + 1]
             ]
+        # The model of a task by itself has the noise that the task had in the stream, so
+        # those of an ensemble are its members.
+        reached = []
+        for number, (task, test) in enumerate(zip(alone, tests, strict=False)):
+            seed = seed_of(cell.noise_seed, number) if number else cell.noise_seed
+            one = _start(settled, dataset, seed, n_tasks=1)
+            one = learn(method.sized(one, len(y) / len(tasks)), task, str(number))
+            right = one.predict(X_test[test.rows]) == dataset.y_test[test.rows]
+            reached.append(float(right.mean()))
     # A model of all tasks at once says how much of the loss is due to learning one
     # after the other; its noise is not the noise of the first task.
     with _timed(seconds, "joint"):
@@ -286,6 +305,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         "average_accuracy": averages.tolist(),
         "forgetting": forgot.tolist(),
         "model_bytes": size,
+        **({"alone": reached} if reached else {}),
     }
     return {
         **measured,
@@ -298,11 +318,12 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
 def _settled(
     cell: Cell, dataset: Dataset, X: Array, y: Array
 ) -> tuple[Cell, dict[str, Any]]:
-    """Return a cell of a stream with the settings of DP-SGD that the first task chooses, and how they were found.
+    """Return a cell of a stream with the settings of DP-SGD that its first task chooses, and how they were found.
 
     DP-CL tunes once for each budget and seed, and takes what it finds for all of its
-    methods; that is free (`trials`). A private search takes half of epsilon and of
-    delta from the stream: costs of both add up for records of the first task.
+    methods and data sets; that is free (`trials`), and by all tasks of all streams
+    (`tuned_on`) as published. A private search takes half of epsilon and of delta from
+    the stream: costs of both add up for records of the first task.
     """
     method = ALL_METHODS[cell.method]
     searched = searched_method(cell.method)
@@ -312,15 +333,16 @@ def _settled(
         if name in searched.parameters
     }
     # Without what tells methods apart, so that all of them have one setting.
-    alike = replace(cell, method="", parameters=shared, in_all=False)
+    alike = replace(cell, method="", parameters=shared, in_all=False, alone=False)
     if cell.trials:
-
-        def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-            budget = cell.make_budget()
-            model = searched.build(budget, dataset.classes, seed, settings)
-            return searched.sized(model, len(y)).fit(X, y)
-
-        found = tune(alike, searched, fit, X, y, np.unique(y))
+        parts = [_part(cell, dataset, X, y)]
+        if cell.tuned_on:
+            alike = replace(alike, dataset="", encoder="", stream=None)
+            parts = list(_parts(cell))
+        # Cells of other methods and streams ask again.
+        if alike.key not in _TUNED:
+            _TUNED[alike.key] = tune(alike, searched, parts)
+        found = _TUNED[alike.key]
         budget = cell.budget
     else:
         assert cell.budget is not None
@@ -330,6 +352,26 @@ def _settled(
         _, found = search_privately(alike, searched, start, X, y)
     parameters = cell.parameters | method.taken(found["best"])
     return replace(cell, parameters=parameters, budget=budget), found
+
+
+def _parts(cell: Cell) -> Iterator[TunedOn]:
+    """Yield every task of the streams that a cell is tuned on."""
+    for name, encoder, stream in cell.tuned_on:
+        dataset = _given_to(cell, _LOADED[name, encoder])
+        X, y, _ = _records(cell, dataset, np.arange(len(dataset.y)))
+        for task in stream.tasks(dataset, y, cell.seed):
+            yield _part(cell, dataset, X[task.rows], y[task.rows])
+
+
+def _part(cell: Cell, dataset: Dataset, X: Array, y: Array) -> TunedOn:
+    """Return records of a task, to judge settings of the single fit by."""
+    searched = searched_method(cell.method)
+
+    def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
+        model = searched.build(cell.make_budget(), dataset.classes, seed, settings)
+        return searched.sized(model, len(y)).fit(X, y)
+
+    return TunedOn(fit, X, y, np.unique(y))
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:

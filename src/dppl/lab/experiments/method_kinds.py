@@ -37,6 +37,7 @@ class ComparedMethod:
     needs_examples: bool = (
         False  # whether a fit is impossible without public examples of the classes
     )
+    from_base: bool = False  # whether it is given public rows of other classes
     space: Space = field(default_factory=dict)  # hyper-parameters to search
     # values for what neither a configuration nor a search sets, where the class's own
     # defaults would miss the point

@@ -134,5 +134,7 @@ def series_name(cell: Cell, notion: str = "") -> str:
         text += ", the budget for all tasks together"
     if "search" in cell:
         text += ", settings by a private search"
+    if cell.get("tuned_on"):
+        text += ", one setting of all tasks and streams"
     tuned = f" ({TUNED})" if cell["trials"] else ""
     return text + notion + tuned + (" (not private)" if cell["budget"] is None else "")

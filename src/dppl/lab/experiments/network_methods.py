@@ -34,8 +34,12 @@ class NetworkMethod(ComparedMethod):
     """One that trains weights of a public network, which its parameter `network` names as `dppl finetune` does."""
 
     of_images = True
-    private = True
     pure = False
+
+    @property
+    def private(self) -> bool:
+        """Whether it spends a budget; references give no guarantee."""
+        return not self.estimator.startswith("NonPrivate")
 
     @property
     def parameters(self) -> list[str]:
@@ -65,13 +69,16 @@ class NetworkMethod(ComparedMethod):
             "recipe": Recipe(**recipe),
         }
         kind = self._load()
-        of_samples = kind is lab.ControlFinetuner and options["sampling_rate"] < 1
+        if budget is None:
+            budget = GaussianDP(NO_NOISE)
+        of_samples = (
+            issubclass(kind, lab.ControlFinetuner) and options["sampling_rate"] < 1
+        )
         if of_samples and budget == GaussianDP(NO_NOISE):
-            from dppl.lab.finetuner import NonPrivateFinetuner  # which imports SciPy
-
             # Samples are accounted in (epsilon, delta), and not without noise.
             budget = ApproxDP(_LOOSE, USUAL_DELTA, allow_weak=True)
-            kind = NonPrivateFinetuner
+            if self.private:
+                kind = lab.NonPrivateFinetuner
         if "options" in kind._get_param_names():
             options = {"options": options}
         given = {"random_state": random_state, **self.fixed, **options, **rest}

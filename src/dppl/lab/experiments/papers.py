@@ -55,6 +55,7 @@ class Figure:
     rows: list[int | None] | None = None  # sizes of the pools
     streams: tuple[str, ...] = ()
     of_images: bool = False  # whether methods that train a network are among them
+    alone: bool = False  # whether tasks have models of their own
 
     @property
     def needs(self) -> str:
@@ -80,6 +81,8 @@ class Figure:
                 own.get(one, one) if isinstance(one, str) else one
                 for one in self.methods
             ]
+        if self.alone:
+            content["methods"] = [{**one, "alone": True} for one in content["methods"]]
         if self.streams:
             content["streams"] = list(self.streams)
             if not self.of_images:
@@ -111,15 +114,9 @@ def _on_cifar100(title: str, draws: str, **more: Any) -> Figure:
     return Figure(title=title, draws=draws, **(narrowed | more))
 
 
-def _stream(name: str, draws: str, recipe: str, *, of_images: bool = False) -> Figure:
-    title = f"Published rules, ours and baselines on {name}"
-    return Figure(
-        title=title,
-        draws=draws,
-        base="continual-paper",
-        streams=(recipe,),
-        of_images=of_images,
-    )
+def _stream(name: str, draws: str, recipe: str, **more: Any) -> Figure:
+    what = {"title": f"Published rules, ours and baselines on {name}"} | more
+    return Figure(draws=draws, base="continual-paper", streams=(recipe,), **what)
 
 
 def _of_all(first: int, title: str, draws: str, order: tuple[str, ...]) -> Any:
@@ -284,6 +281,15 @@ FIGURES: dict[str, Figure] = {
     "dp-cl:2": _stream("5-Dataset", "average-accuracy-", "5-dataset", of_images=True),
     "dp-cl:table-1": _stream("Split ImageNet-R", "report.md", "imagenet-r-10x20"),
     "dp-cl:a1": _stream("Split CIFAR-100", "forgetting-", "cifar100-10x10"),
+    "dp-cl:a.1": _stream(
+        "5-Dataset",
+        "alone-",
+        "5-dataset",
+        title="Models of single tasks alone, on 5-Dataset",
+        methods=["ContinualEnsemble", "FilmEnsemble"],
+        of_images=True,
+        alone=True,
+    ),
     "dp-cl:a2": _stream("5-Dataset", "forgetting-", "5-dataset", of_images=True),
     **_sparse("sparse-ft", "", "cifar10", "cropdisease", "eurosat", "isic2018"),
     **_sparse("sparse-ft-digits", "-digits", "digits", "digits"),

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dppl._utils import validate
 from dppl.lab.experiments.cells import Cell
 from dppl.lab.experiments.config import Experiment
 from dppl.lab.experiments.datasets import DatasetSpec
+from dppl.lab.experiments.image_sets import write
 from dppl.lab.experiments.measure_cell import failure, run_cell
 from dppl.lab.experiments.results import DONE, Result, ResultsFile
 
@@ -48,11 +51,18 @@ def run_experiment(
         already = results.done
         cells = [cell for cell in experiment.cells if cell.key not in already]
         done = 0
-        for result in _compute(cells, experiment.datasets, jobs):
-            result |= {"config": experiment.config, "data_folder": experiment.data}
-            results.append(result)
-            done += result["status"] == DONE
-            finished(result)
+        with TemporaryDirectory() as folder:
+            # Images are embedded once, and not in each process.
+            keys = dict.fromkeys((cell.dataset, cell.encoder) for cell in cells)
+            datasets = {
+                key: write(experiment.datasets[key], Path(folder) / str(place))
+                for place, key in enumerate(keys)
+            }
+            for result in _compute(cells, datasets, jobs):
+                result |= {"config": experiment.config, "data_folder": experiment.data}
+                results.append(result)
+                done += result["status"] == DONE
+                finished(result)
     return Summary(
         len(experiment.cells),
         len(experiment.cells) - len(cells),

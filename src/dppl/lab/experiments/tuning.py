@@ -1,8 +1,9 @@
 """Settings that private records choose: with Optuna as in DPPL-v1 (B.1), which no guarantee covers, or by a private search."""
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,25 +21,34 @@ _CANDIDATES = 20
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
+class TunedOn(NamedTuple):
+    """Records that judge settings, and what fits some of them."""
+
+    fit: Fit
+    X: Array
+    y: Array
+    classes: Array
+
+
 def tune(
-    cell: Cell, method: ComparedMethod, fit: Fit, X: Array, y: Array, classes: Array
+    cell: Cell, method: ComparedMethod, parts: Sequence[TunedOn]
 ) -> dict[str, Any]:
-    """Return the settings with the best balanced accuracy on a held-out fifth of the records, defaults among them."""
+    """Return the settings with the best balanced accuracy on a held-out fifth of each part, defaults among them."""
     optuna = optional("optuna", "Optuna", "lab")
     optuna.logging.set_verbosity(logging.WARNING)
-    # The split is by the cell's seed, and the same for every trial; each part has a
-    # record at least.
-    order = np.random.default_rng(cell.seed).permutation(len(y))
-    size = min(max(1, round(_VALIDATION_SHARE * len(y))), len(y) - 1)
-    fitting = np.sort(order[size:])
-    held_out = np.sort(order[:size])
+    splits = [_split(len(part.y), cell.seed) for part in parts]
     free = {
         name: axis for name, axis in method.space.items() if name not in cell.parameters
     }
 
     def score(settings: Mapping[str, Any], noise_seed: int) -> float:
-        model = fit({**cell.parameters, **settings}, X[fitting], y[fitting], noise_seed)
-        return balanced_accuracy(y[held_out], model.predict(X[held_out]), classes)
+        settings = {**cell.parameters, **settings}
+        reached = []
+        for part, (held_out, rows) in zip(parts, splits, strict=True):
+            model = part.fit(settings, part.X[rows], part.y[rows], noise_seed)
+            predicted = model.predict(part.X[held_out])
+            reached.append(balanced_accuracy(part.y[held_out], predicted, part.classes))
+        return fmean(reached)
 
     def suggest(trial: Any) -> dict[str, Any]:
         # Optuna chooses among positions, since it keeps plain values only and some here
@@ -80,8 +90,15 @@ def tune(
         # Of each setting that was tried and could be fitted, in their order.
         "tried": tried,
         "trials": cell.trials,
-        "validation_rows": len(held_out),
+        "validation_rows": sum(len(held_out) for held_out, _ in splits),
     }
+
+
+def _split(n: int, seed: int) -> tuple[Array, Array]:
+    """Return the places that validate, and those that are fitted: by the cell's seed, and one of each at least."""
+    order = np.random.default_rng(seed).permutation(n)
+    size = min(max(1, round(_VALIDATION_SHARE * n)), n - 1)
+    return np.sort(order[:size]), np.sort(order[size:])
 
 
 def search_privately(

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,15 @@ from dppl.finetune.networks import load_network
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
 from dppl.lab import ControlFinetuner
 from dppl.lab.commands.bench import Bench
+from dppl.lab.experiments import image_sets, measure_cell, runner
 from dppl.lab.experiments.datasets import PublicTraining
 from dppl.lab.experiments.image_sets import load, split_images
 from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.network_methods import on_pixels
 from dppl.lab.experiments.results import write_results
-from dppl.lab.finetuner import NonPrivateFinetuner
+from dppl.lab.experiments.runner import run_experiment
+from dppl.lab.finetuner import NonPrivateFinetuner, NonPrivateStatistics
 from dppl.lab.pretraining import pretrain
 from dppl.lab.resnet import for_cifar, for_photos
 
@@ -258,10 +261,10 @@ def test_noise_and_gradient_of_a_layer_are_those_of_a_step(torch, place, experim
     assert all(layer["gradient"] == 0 for layer in one["layers"][:-1])
 
 
-def finetuner(kind=ControlFinetuner, budget=8, **further):
+def finetuner(kind=ControlFinetuner, budget=8, module=None, **further):
     recipe = Recipe(epochs=2, batch_size=20)
     return kind(
-        load_network(URI).module,
+        load_network(URI).module if module is None else module,
         ApproxDP(budget, 1e-5),
         range(3),
         sampling_rate=0.5,
@@ -326,6 +329,79 @@ def test_the_bound_is_what_ever_less_noise_leads_to(place):
         for budget in (20, 1)
     )
     assert near < far / 3
+
+
+def test_recomputed_statistics_are_those_of_the_records(torch, place):
+    X, y = records()
+    X += 3
+    layer = torch.nn.BatchNorm2d(8)
+    public = _network(torch, 0)
+    public[1] = layer.eval()
+    for model, same in (
+        (finetuner(module=public, train=("head", "norm")), True),
+        (finetuner(NonPrivateStatistics, module=public, train=("head", "norm")), False),
+    ):
+        module = model.fit(X, y).module_
+        with torch.no_grad():
+            seen = module[0](torch.from_numpy(X))
+        assert torch.equal(module[1].running_mean, public[1].running_mean) == same
+        if not same:
+            assert torch.allclose(module[1].running_mean, seen.mean((0, 2, 3)))
+            assert torch.allclose(module[1].running_var, seen.var((0, 2, 3)))
+    assert not hasattr(model, "guarantee_")
+    # Group normalisation has none.
+    with pytest.raises(ParameterError, match="batch normalisation"):
+        finetuner(NonPrivateStatistics).fit(X, y)
+
+
+def test_a_check_embeds_nothing_and_a_run_embeds_once(
+    place, experiment, monkeypatch, tmp_path
+):
+    calls = []
+    embed = image_sets.features
+    monkeypatch.setattr(
+        image_sets,
+        "features",
+        lambda network, images: calls.append(len(images)) or embed(network, images),
+    )
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", InProcess)
+    measure_cell._LOADED.clear()
+    loaded = experiment(
+        datasets=[photos(place, base="photos", ways=3)],
+        data=str(place),
+        methods=["ncm", "protonet", {"method": "head", "epochs": 1}],
+        budgets={"mu": 1},
+        ir=None,
+        seeds=2,
+    )
+    check_cells(loaded.cells, loaded.datasets)
+    assert not calls
+    found = []
+    run_experiment(loaded, tmp_path / "found.jsonl", jobs=1, finished=found.append)
+    assert [one.get("message") for one in found] == [None] * 6
+    # Private records, tests, and images of public classes: each once for six cells.
+    assert sorted(calls) == [12, 48, 60]
+    measure_cell._LOADED.clear()
+    direct = [run_cell(cell, loaded.datasets) for cell in loaded.cells]
+    assert [one["metrics"] for one in found] == [one["metrics"] for one in direct]
+
+
+class InProcess:
+    """A pool that computes a cell when it is given one."""
+
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, function, *given):
+        future = Future()
+        future.set_result(function(*given))
+        return future
 
 
 TRAIN = """

@@ -7,10 +7,20 @@ from PIL import Image
 from dppl import ApproxDP
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.networks import load_network
-from dppl.lab.experiments.compared_methods import ALL_METHODS, METHODS
+from dppl.lab.experiments import measure_cell
+from dppl.lab.experiments.compared_methods import (
+    ALL_METHODS,
+    METHODS,
+)
+from dppl.lab.experiments.compared_methods import (
+    STREAM_METHODS as METHODS_OF_STREAMS,
+)
+from dppl.lab.experiments.image_sets import load
+from dppl.lab.experiments.markdown import write_report
 from dppl.lab.experiments.measure_cell import check_cells, run_cell
 from dppl.lab.experiments.names import place_of, series_name
 from dppl.lab.experiments.network_methods import on_pixels
+from dppl.lab.experiments.results import write_results
 
 NETWORK = """
 import torch
@@ -182,6 +192,80 @@ def test_methods_of_a_stream_take_one_setting_of_the_first_task(experiment, way)
         assert not any(one["search"] for one in found if one["e"] > 1e5)
     mu = budget.gaussian_allowance().mu
     assert searched[0]["metrics"]["total_mu"] == pytest.approx(mu, rel=1e-3)
+
+
+def test_one_setting_of_all_tasks_is_that_of_every_stream(experiment, monkeypatch):
+    judged = []
+    tune = measure_cell.tune
+    monkeypatch.setattr(
+        measure_cell,
+        "tune",
+        lambda cell, method, parts: (
+            judged.append([len(one.y) for one in parts]) or tune(cell, method, parts)
+        ),
+    )
+    measure_cell._TUNED.clear()
+    loaded = experiment(
+        streams=[
+            {"of": "blobs", "kind": "class-incremental", "tasks": [2, 4], "told": told}
+            for told in (True, False)
+        ],
+        methods=[
+            {"method": name, "tune": 3, "tune_on": "all tasks"} for name in PROBES
+        ],
+        budgets=[APPROX],
+    )
+    found = [one for one in results(loaded) if one["search"]]
+    assert len(found) == 2 * 2 * len(PROBES)
+    # One search on two tasks of 80 records and four of 40, for every stream and method.
+    assert judged == [[80, 80, 40, 40, 40, 40]]
+    assert len({str(one["search"]) for one in found}) == 1
+    assert found[0]["search"]["validation_rows"] == 2 * 16 + 4 * 8
+    assert not any(one["covered"] for one in found)
+    assert "all tasks" in series_name(found[0]["cell"])
+    with pytest.raises(ParameterError, match="tune_on is for streams; add tune"):
+        experiment(methods=[{"method": "linear-probe", "tune_on": "all tasks"}])
+
+
+def test_a_task_alone_has_its_member_of_the_ensemble(experiment, drawn, tmp_path):
+    loaded = experiment(
+        streams=[{"of": "blobs", "kind": "class-incremental", "tasks": 2}],
+        methods=[
+            {"method": "ContinualEnsemble", "alone": True, "scores": "largest"},
+            {"method": "FullDataContinual", "alone": True},
+        ],
+        budgets=[APPROX],
+    )
+    found = results(loaded)
+    dataset = load(loaded.datasets["blobs", "none"])
+    (cell, _) = loaded.cells
+    tasks = cell.stream.tasks(dataset, dataset.y, 0)
+    tests = cell.stream.test_tasks(dataset, 0)
+    ensemble = METHODS_OF_STREAMS["ContinualEnsemble"].build(
+        cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters
+    )
+    for task in tasks:
+        ensemble.partial_fit(dataset.X[task.rows], dataset.y[task.rows])
+    for number, (test, reached) in enumerate(
+        zip(tests, found[0]["stream"]["alone"], strict=True)
+    ):
+        rows = ensemble.lattice_.features(dataset.X_test[test.rows])
+        scores = rows @ ensemble.coef_[:, number].T
+        right = dataset.classes[scores.argmax(axis=1)] == dataset.y_test[test.rows]
+        assert reached == right.mean()
+    # After the first task there is no other, whatever a method keeps.
+    for one in found:
+        assert one["stream"]["alone"][0] == one["stream"]["accuracies"][0][0]
+    drawn.add("alone-blobs-none-2-tasks-class-incremental-ir-1")
+    made = {"config": loaded.config, "data_folder": None}
+    write_results([one | made for one in found], tmp_path / "found.jsonl")
+    files = write_report(tmp_path / "found.jsonl", tmp_path / "report")
+    (picture,) = (
+        file
+        for file in files
+        if file.name.startswith("alone") and file.suffix == ".png"
+    )
+    assert picture.stat().st_size > 5000
 
 
 def test_a_private_search_of_a_single_fit_spends_the_whole_budget(experiment):
