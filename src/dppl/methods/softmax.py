@@ -31,7 +31,6 @@ from dppl.methods.linear import (
     CentredClassifier,
     ClassSizes,
     ExampleClassifier,
-    Frame,
     GuidedAscent,
     NoisyMoment,
     intercepts,
@@ -39,11 +38,12 @@ from dppl.methods.linear import (
     moment_percent,
     shrunken_mean,
 )
-from dppl.methods.parameters import PersonsParameter, parameters
+from dppl.methods.parameters import PersonsParameter, StartParameter, parameters
+from dppl.methods.pooled import Answered, pooled
 
 
 @parameters
-class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
+class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum
@@ -139,7 +139,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         hits = {}
-        if examples is not None:
+        guided = examples is not None or setting.start is not None
+        if guided:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
         moment = {}
         percent = moment_percent(n_classes, setting.n_features)
@@ -153,7 +154,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
-                (93 if examples is None else 91) - percent,
+                (91 if guided else 93) - percent,
                 STEPS,
             ),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
@@ -180,11 +181,12 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )
         noise_std = measure.noise_std("mean") / measure.unit("mean")
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
-        center = self._center(measure, frame, sizes, mean_weights)
+        center = self._center(measure, setting, sizes, mean_weights)
         lattice = frame.lattice(center)
         ascent = self._ascended(measure, setting, sizes, lattice)
         coef = ascent.weights
         self.coef_noise_ = ascent.weights_noise
+        self._keep(ascent, frame)
 
         # Intercepts with which classes that weigh alike are predicted equally often.
         unit = measure.unit("shortfalls")
@@ -206,15 +208,17 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )
 
     def _center(
-        self, measure: Measure, frame: Frame, sizes: ClassSizes, weights: Float
+        self, measure: Measure, setting: Setting, sizes: ClassSizes, weights: Float
     ) -> Float:
         """Return the mean of rows, in which classes weigh alike as far as noise allows."""
+        frame = setting.prepared
+        usual = frame.center
+        if setting.start is not None:
+            usual = setting.start.center @ frame.axes
         unit = measure.unit("mean")
         noisy = measure("mean", weights=weights) / unit @ frame.basis
         total = sizes.total * float(sizes.shares @ on_grid(weights, GRID)) / GRID
-        return shrunken_mean(
-            noisy, total, frame.center, measure.noise_std("mean") / unit
-        )
+        return shrunken_mean(noisy, total, usual, measure.noise_std("mean") / unit)
 
     def _ascended(
         self, measure: Measure, setting: Setting, sizes: ClassSizes, lattice: Lattice
@@ -230,31 +234,43 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             of_rows = measure.unit("moment")
             noisy = measure("moment", at=lattice) / of_rows
             moment = NoisyMoment(noisy, measure.noise_std("moment") / of_rows, basis)
-        ascent = Ascent(sizes, frame.spectrum, noise_std, moment)
-        if "hits" in measure:
-            examples = self._classifier_of_examples(setting, lattice)
-            (hits,) = measure(
-                "hits",
-                weights=examples.coef @ basis.T,
-                offsets=examples.offsets,
+
+        def gradient(weights: Float) -> Float:
+            noisy = measure(
+                "gradients",
+                weights=weights @ basis.T,
+                offsets=offsets,
+                clip=CLIP,
                 at=lattice,
             )
-            hits_std = measure.noise_std("hits")
-            ascent = GuidedAscent(
-                sizes,
-                frame.spectrum,
-                noise_std,
-                examples,
-                float(hits),
-                hits_std,
-                moment,
+            return np.asarray(noisy / unit @ basis)
+
+        def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
+            noisy = measure("hits", weights=coef @ basis.T, offsets=offsets, at=lattice)
+            return float(noisy[0]), measure.noise_std("hits")
+
+        follow = sizes, frame.spectrum, noise_std
+        if (start := setting.start) is not None:
+            of_known = sizes.total * max(float(sizes.shares[start.known].sum()), 1e-3)
+            hits, hits_std = hits_of(start.coef @ frame.axes, start.offsets)
+            answered = Answered(
+                sizes=sizes,
+                clip=CLIP,
+                gradient=gradient(np.zeros((setting.n_classes, len(basis)))),
+                noise_std=noise_std,
+                hits=hits / of_known,
+                hits_std=hits_std / of_known,
+                chance=1 / int(start.known.sum()),
             )
-        for _ in steps(STEPS):
-            weights = ascent.weights @ basis.T
-            noisy = measure(
-                "gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice
-            )
-            ascent.move(noisy / unit @ basis)
+            ascent = Ascent(*follow, moment, pooled(start, frame, answered))
+        elif "hits" in measure:
+            examples = self._classifier_of_examples(setting, lattice)
+            hits, hits_std = hits_of(examples.coef, examples.offsets)
+            ascent = GuidedAscent(*follow, examples, hits, hits_std, moment)
+        else:
+            ascent = Ascent(*follow, moment)
+        for _ in steps(STEPS - ascent.moves):
+            ascent.move(gradient(ascent.weights))
         return ascent
 
     def _classifier_of_examples(
