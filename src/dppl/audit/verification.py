@@ -383,9 +383,10 @@ def _charges(
         if mu is not None:
             what = f"ledger: start {one['model_sha256'][:12]}, release {one['number']}"
             yield _check(what, {"mu": mu}, {"mu": _mu_of(one["cost"])})
-    said = paid[mine[-1]]["parameters"].get("start")
-    first = next(iter(chain), None)
-    yield Check("ledger: its start", str(said), str(first), said == first)
+    said = (paid[mine[-1]]["parameters"] or {}).get("start")
+    if chain or said:
+        first = next(iter(chain), None)
+        yield Check("ledger: its start", str(first), str(said), said == first)
 
 
 def _mu_of(cost: Mapping[str, float]) -> float:

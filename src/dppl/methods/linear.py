@@ -246,7 +246,9 @@ class ClassSizes:
 
     total: float  # number of records, at least two a class
     sizes: Float  # shape (n_classes,); not below 0
-    least: float  # what a class counts at least in a divisor: the noise, or the mean size if that is smaller
+    least: (
+        Float | float
+    )  # what a class counts at least in a divisor: the noise, or the mean size if that is smaller
     noise_std: float  # standard deviation of the noise that is left in sizes
     shares: Float  # shape (n_classes,); above 0 and of sum 1
 

@@ -65,7 +65,7 @@ def pooled(start: Start, frame: Frame, answered: Answered) -> Pool:
 
     def precision(n: Float, variance: Float | float) -> Float:
         """Of a row of a path per record: of which records there happen to be, and of noise."""
-        return n**2 / (n * clip**2 * STEPS / dim + variance + 1e-12)
+        return np.asarray(n**2 / (n * clip**2 * STEPS / dim + variance + 1e-12))
 
     old = precision(n_old, start.variance)
     share = trust * old / (old + precision(n_new, noise_std**2 * STEPS))
@@ -104,7 +104,7 @@ def trust_in(coef: Float, known: Flags, answered: Answered) -> Float:
 
     records = np.maximum(answered.sizes.sizes, max(answered.sizes.noise_std, 1.0))
     most = answered.clip * records
-    agreement = answered.gradient @ unit_directions(coef).T / most[:, None]
+    agreement: Float = answered.gradient @ unit_directions(coef).T / most[:, None]
     noise_std = answered.noise_std / most
     spread = answered.sizes.noise_std / records
     middle, variance = of_wrong(agreement, noise_std, spread, known)
@@ -113,7 +113,7 @@ def trust_in(coef: Float, known: Flags, answered: Answered) -> Float:
     noise = noise_std[known] ** 2
     uneven = spread[known] ** 2
     wrong = log_normal(own, middle, variance * (1 + uneven) + noise)
-    shifts = _SHIFTS[:, None]
+    shifts: Float = _SHIFTS[:, None]
     deviations = np.maximum(_SPREAD_OF_RIGHT * shifts, LEAST_SPREAD)
     right = log_normal(
         own,

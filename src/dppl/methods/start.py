@@ -82,8 +82,8 @@ class Start:
                 )
 
         def rows(array: Float) -> Float:
-            wide = np.asarray(array, np.float64)[codes]
-            wide[~known] = 0
+            wide = np.zeros((len(codes), *array.shape[1:]))
+            wide[known] = array[codes[known]]
             return wide
 
         here = Term(
