@@ -397,7 +397,7 @@ class Curvature:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class PooledPath:
     """What an ascent goes on from: class by class a weighted sum of an earlier fit's path and of its own gradients."""
 
     path: Float  # shape (n_classes, dim); the earlier one, weighed
@@ -423,9 +423,9 @@ class Ascent:
         spectrum: Float,
         noise_std: float,
         moment: NoisyMoment | None = None,
-        pool: Pool | None = None,
+        pool: PooledPath | None = None,
     ) -> None:
-        self._pool = pool or Pool.of_nothing(sizes, len(spectrum))
+        self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
         n_records = sizes.total
         sizes = self._pool.sizes
         n_classes = len(sizes.sizes)

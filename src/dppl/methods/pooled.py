@@ -14,7 +14,7 @@ from dppl.methods.linear import (
     STEPS,
     ClassSizes,
     Frame,
-    Pool,
+    PooledPath,
     log_normal,
     of_wrong,
 )
@@ -27,7 +27,7 @@ _SHARES = np.array((0, 0.1, 0.25, 0.5, 0.75, 0.9, 1))
 _PRIOR = np.array((0.04, 0.01, 0.01, 0.02, 0.01, 0.01, 0.90))
 # How much better right rows may agree with the gradient of their class than wrong ones,
 # and where between chance and always the share of records lies that they rank first.
-_SHIFTS = 0.8 * 2.0 ** -np.arange(5)
+_SHIFTS: Float = 0.8 * 2.0 ** -np.arange(5)
 _SKILLS = 0.95 * 2.0 ** -(np.arange(9) / 2)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.35
@@ -48,7 +48,11 @@ class Answered:
     chance: float  # that share for a model that knows nothing
 
 
-def pooled(start: Start, frame: Frame, answered: Answered) -> Pool:
+def pooled(
+    start: Start,
+    frame: Frame,
+    answered: Answered,
+) -> PooledPath:
     """Return the mean of both paths by trust and known noise: a fixed-effect meta-analysis, class by class.
 
     Trust multiplies the weight and not the precision: a little trust in a precise model
@@ -59,7 +63,11 @@ def pooled(start: Start, frame: Frame, answered: Answered) -> Pool:
     noise_std = answered.noise_std
     dim = answered.gradient.shape[1]
     path = start.path @ frame.axes
-    trust = trust_in(start.coef @ frame.axes, start.known, answered)
+    trust = trust_in(
+        start.coef @ frame.axes,
+        start.known,
+        answered,
+    )
     n_old = start.sizes
     n_new = sizes.total * sizes.shares
 
@@ -78,7 +86,7 @@ def pooled(start: Start, frame: Frame, answered: Answered) -> Pool:
     # it is noise.
     signal = STEPS * (clip * n_new) ** 2 / (noise_std**2 * dim)
     kept = 1 - trust * signal / (1 + signal)
-    return Pool(
+    return PooledPath(
         path=of_old[:, None] * path,
         variance=of_old**2 * start.variance,
         weights=of_new,
@@ -93,7 +101,11 @@ def pooled(start: Start, frame: Frame, answered: Answered) -> Pool:
     )
 
 
-def trust_in(coef: Float, known: Flags, answered: Answered) -> Float:
+def trust_in(
+    coef: Float,
+    known: Flags,
+    answered: Answered,
+) -> Float:
     """Return the probability that each class's row of an earlier model is right; 0 for classes that it does not know.
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
@@ -107,13 +119,22 @@ def trust_in(coef: Float, known: Flags, answered: Answered) -> Float:
     agreement: Float = answered.gradient @ unit_directions(coef).T / most[:, None]
     noise_std = answered.noise_std / most
     spread = answered.sizes.noise_std / records
-    middle, variance = of_wrong(agreement, noise_std, spread, known)
+    middle, variance = of_wrong(
+        agreement,
+        noise_std,
+        spread,
+        known,
+    )
 
     own = agreement.diagonal()[known]
     noise = noise_std[known] ** 2
     uneven = spread[known] ** 2
-    wrong = log_normal(own, middle, variance * (1 + uneven) + noise)
-    shifts: Float = _SHIFTS[:, None]
+    wrong = log_normal(
+        own,
+        middle,
+        variance * (1 + uneven) + noise,
+    )
+    shifts = _SHIFTS[:, None]
     deviations = np.maximum(_SPREAD_OF_RIGHT * shifts, LEAST_SPREAD)
     right = log_normal(
         own,
@@ -123,7 +144,10 @@ def trust_in(coef: Float, known: Flags, answered: Answered) -> Float:
     # Of shape (n_shares, n_shifts, n_known).
     share = _SHARES[:, None, None]
     with np.errstate(divide="ignore"):
-        either = np.logaddexp(np.log(share) + right, np.log1p(-share) + wrong)
+        either = np.logaddexp(
+            np.log(share) + right,
+            np.log1p(-share) + wrong,
+        )
     evidence = either.sum(axis=2) + np.log(_PRIOR)[:, None]
 
     chance = answered.chance

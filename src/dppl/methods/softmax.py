@@ -59,7 +59,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
     as far as the first gradients, and a noisy count of the records that they classify
-    rightly, bear them out, so that wrong ones cost little. With ``GaussianDP(0)``
+    rightly, bear them out, so that wrong ones cost little. A released model (`start`)
+    takes their place, class by class as far as it is borne out likewise. With ``GaussianDP(0)``
     nothing private is read: the model is the model of the examples alone.
 
     Attributes
@@ -86,8 +87,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    statistics above, through the rounded Gaussian; with examples, also the number of
-    records whose own class they rank first. Sensitivity: 1 of both numbers of records
+    statistics above, through the rounded Gaussian; with examples or a start, also the
+    number of records whose own class these rank first. Sensitivity: 1 of both numbers of records
     and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
@@ -95,9 +96,10 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     2⁸ times q·qᵀ; r·s of each gradient, because it adds an outer product of the record's
     residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid
     steps, of the last, because probabilities lie no further from 1/C. Weights, mean,
-    lengths of steps, trust in examples, softmax and intercepts are computed from
+    lengths of steps, trust in examples or a start, softmax and intercepts are computed from
     earlier releases, and all shares of the budget are fixed, so the squares of mu add
-    up to the budget's [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
+    up to the budget's [2]_. Public inputs: `classes`, `public`, `start`, all parameters, `n_features`. Not covered:
+    records that are in the data of the start, too, which pay for both,
     choice of parameters, or of examples, by private data, timing, a changed label (two
     steps).
 
@@ -246,7 +248,12 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             return np.asarray(noisy / unit @ basis)
 
         def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
-            noisy = measure("hits", weights=coef @ basis.T, offsets=offsets, at=lattice)
+            noisy = measure(
+                "hits",
+                weights=coef @ basis.T,
+                offsets=offsets,
+                at=lattice,
+            )
             return float(noisy[0]), measure.noise_std("hits")
 
         follow = sizes, frame.spectrum, noise_std

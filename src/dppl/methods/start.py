@@ -34,7 +34,13 @@ class Start:
     sizes: Float  # shape (n_classes,); records that rows of the path count as
 
     @classmethod
-    def of(cls, estimator: Any, classes: Array, n_features: int, X: Any) -> Self | None:
+    def of(
+        cls,
+        estimator: Any,
+        classes: Array,
+        n_features: int,
+        X: Any,
+    ) -> Self | None:
         """Read the parameter `start` of an estimator; refuse what is no start for it, or for the private table X."""
         given = estimator.start
         if given is None or isinstance(given, cls):
@@ -109,7 +115,16 @@ class Start:
         """Return a stand-in of a chain that a statement names, for what depends on nothing else of a start."""
         rows = np.zeros((n_classes, n_features))
         each = np.ones(n_classes)
-        return cls(chain, each > 0, rows, each, rows[0], rows, each, each)
+        return cls(
+            chain,
+            each > 0,
+            rows,
+            each,
+            rows[0],
+            rows,
+            each,
+            each,
+        )
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee of a fit that starts here, with what one in the data of the whole chain pays."""

@@ -43,7 +43,7 @@ Y = np.array(list("abc"))[np.arange(60) % 3]
 
 def fit(records=NEW, mu=1.0, seed=0, start=None, classes=SAMPLE.classes):
     model = SoftmaxPrototypes(
-        GaussianDP(mu, allow_weak=True),
+        GaussianDP(mu),
         classes,
         public=PUBLIC,
         start=start,
@@ -82,7 +82,7 @@ def together(model):
 
 
 def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
-    """Means of four seeds. Over twelve such means the gain was .03 to .06, and the loss below .01."""
+    """Means of four seeds. In three such means the gain was .064 to .068, and the loss .007 at most."""
     names = np.random.default_rng(5).permutation(SAMPLE.classes)
     wrong = OLD[0], names[np.searchsorted(SAMPLE.classes, OLD[1])]
 
@@ -96,7 +96,7 @@ def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
             ]
         )
 
-    assert mean(OLD, 0.25, 1.0) > mean(None, 0.25, None) + 0.015
+    assert mean(OLD, 0.25, 1.0) > mean(None, 0.25, None) + 0.03
     alone = mean(None, 1.0, None)
     assert mean(wrong, 1.0, 1.0) > alone - 0.02
     monkeypatch.setattr(
