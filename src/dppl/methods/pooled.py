@@ -27,7 +27,7 @@ _SHARES = np.array((0, 0.1, 0.25, 0.5, 0.75, 0.9, 1))
 _PRIOR = np.array((0.04, 0.01, 0.01, 0.02, 0.01, 0.01, 0.90))
 # How much better right rows may agree with the gradient of their class than wrong ones,
 # and where between chance and always the share of records lies that they rank first.
-_SHIFTS: Float = 0.8 * 2.0 ** -np.arange(5)
+_SHIFTS = np.array((0.8, 0.4, 0.2, 0.1, 0.05))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(9) / 2)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.35
