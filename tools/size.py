@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 BUDGET = {
     ".": 4850,
     "_utils": 4700,
-    "audit": 7250,
+    "audit": 7300,
     "cli": 23850,
     "continual": 7000,
     "encoders": 19700,
@@ -26,12 +26,12 @@ BUDGET = {
     "io": 30800,
     "kernel": 66400,
     "lab": 53850,
-    "methods": 23550,
+    "methods": 26400,
     "planning": 5250,
     "prediction": 7800,
     "serve": 7100,
     "statement": 15900,
-    "training": 9850,
+    "training": 9900,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67

@@ -14,6 +14,7 @@ from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods.registry import ENTRIES, Entry
+from dppl.methods.start import Start
 from inside import takes
 
 CLASSES = ["a", "b", "c"]
@@ -38,6 +39,8 @@ class Recipe:
         Whether it gets public rows.
     examples : bool
         Whether it gets public examples, of some of the classes.
+    start : bool
+        Whether it starts from a released model, of some of the classes.
     dim : int
         Width of the rows.
     sampled : bool
@@ -49,6 +52,7 @@ class Recipe:
     budget: Any = USUAL
     public: bool = False
     examples: bool = False
+    start: bool = False
     dim: int = DIM
     sampled: bool = False
 
@@ -64,6 +68,7 @@ RECIPES = {
         "with public rows": Recipe(public=True),
         "from examples": Recipe(examples=True),
         "from examples, with public rows": Recipe(examples=True, public=True),
+        "from a model": Recipe(start=True, public=True),
     },
     "MeanPrototypes": {
         "": Recipe(),
@@ -214,6 +219,23 @@ class Kind:
             rows, examples, [sorted(classes, key=str)[code] for code in (0, 0, 1)]
         )
 
+    def start(self, classes=CLASSES):
+        """Return what a released model of the first classes leaves to it."""
+        rng = np.random.default_rng(4)
+        n = len(classes)
+        known = np.arange(n) < max(n - 1, 1)
+        coef, path = 8 * known[:, None] * rng.normal(size=(2, n, self.dim))
+        return Start(
+            chain=(Term(PublicInput.START, sha256="0" * 64, mu=0.5),),
+            known=known,
+            coef=coef,
+            offsets=np.where(known, 0.1, -1e6),
+            center=np.full(self.dim, 0.1),
+            path=path,
+            variance=4.0 * known,
+            sizes=9.0 * known,
+        )
+
     @property
     def budgets(self):
         """One budget of every notion that it can spend."""
@@ -236,6 +258,8 @@ class Kind:
             if takes(self.entry.load(), "adjacency")
             else {}
         )
+        if self.recipe.start:
+            options["start"] = self.start(classes)
         budget = self.recipe.budget if budget is None else budget
         return self.cls(
             budget,

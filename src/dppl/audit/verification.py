@@ -37,6 +37,7 @@ from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.model_file import FINETUNED, KEY, load, unfitted
 from dppl.methods.private_search import promised_again
 from dppl.methods.released import Reported
+from dppl.methods.start import Start
 from dppl.statement import words
 from dppl.statement.data import describe, file_of
 
@@ -239,6 +240,9 @@ def _promised(
     if described:
         examples = stand_in(len(described))
     estimator.set_params(public=PublicData(rows, examples, described or None))
+    if chain := _chain(stated):
+        start = Start.stated_by(chain, len(fields["classes"]), width)
+        estimator.set_params(start=start)
     groups = None
     if Unit(stated["unit"]) is Unit.PERSON:
         groups = ()
@@ -250,6 +254,15 @@ def _promised(
     from dppl.federation.coordinator import of_parties  # here, because few are of some
 
     return of_parties(promised, tuple(stated["parties"]))
+
+
+def _chain(stated: Mapping[str, Any]) -> tuple[Term[PublicInput], ...]:
+    """Return the models that a model says it started from, the latest first."""
+    return tuple(
+        Term.from_dict(PublicInput, one)
+        for one in stated["public_inputs"]
+        if one["code"] == PublicInput.START
+    )
 
 
 def _compared(
@@ -363,6 +376,22 @@ def _charges(
     # A network is saved after its training, so its charge holds no hash.
     last = paid[mine[-1]]["model_sha256"] or digest
     yield Check("ledger: hash of the file", last, digest, last == digest)
+    # What it started from may have been paid for by other accounts.
+    chain = {one["sha256"]: one["mu"] for one in _chain(stated)}
+    for one in paid.values():
+        mu = chain.get(one["model_sha256"])
+        if mu is not None:
+            what = f"ledger: start {one['model_sha256'][:12]}, release {one['number']}"
+            yield _check(what, {"mu": mu}, {"mu": _mu_of(one["cost"])})
+    said = (paid[mine[-1]]["parameters"] or {}).get("start")
+    if chain or said:
+        first = next(iter(chain), None)
+        yield Check("ledger: its start", str(first), str(said), said == first)
+
+
+def _mu_of(cost: Mapping[str, float]) -> float:
+    """Return the mu of a charge in an account of either notion."""
+    return cost["mu"] if "mu" in cost else math.sqrt(2 * cost["rho"])
 
 
 def _whole(path: Path) -> Check:

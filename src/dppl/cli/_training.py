@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dppl import io
+from dppl.cli._models import load_model
 from dppl.cli._output import note, print_charge, print_model, printable
 from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import flag, option, request
@@ -131,12 +132,15 @@ class Classes:
 
     classes: Path | None = option(
         "FILE",
-        "Public list of classes, one per line; never taken from the labels.",
+        "Public list of classes, one per line; never taken from the labels. With --start, default those of that model.",
         None,
     )
 
     def class_list(self) -> NDArray[Any]:
-        """Read the list of classes; it is required, because labels are private."""
+        """Read the list of classes; it is required, because labels are private, unless a start has one."""
+        start = getattr(self, "start", None)
+        if self.classes is None and start is not None:
+            return load_model(start).classes_
         if self.classes is None:
             raise ParameterError(
                 "--classes FILE is required. The list is released with the model, so it must be public: taking it from "
@@ -168,6 +172,13 @@ class Method(BeforeCharge):
         (),
     )
 
+    start: Path | None = option(
+        "MODEL",
+        "Released model to start from, such as that of the last quarter, by the same method and encoder. It costs "
+        "these records nothing; whoever is in its data, too, pays for both (docs/quarters.md).",
+        None,
+    )
+
     def estimator(
         self, budget: Spent, classes: Any, rows: Path | None, **given: Any
     ) -> Any:
@@ -181,6 +192,8 @@ class Method(BeforeCharge):
                 )
             method = "multilabel"
             options = {**options, "separator": separator}
+        if self.start is not None:
+            given["start"] = self.start
         # DPPL-Mean reads public rows only for the lattice; elsewhere they would seem to
         # help and do nothing.
         if (

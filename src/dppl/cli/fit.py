@@ -22,7 +22,7 @@ from dppl.errors import InputError, ParameterError
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
-@request("out", "classes", "epsilon", "delta", "public")
+@request("out", "classes", "epsilon", "delta", "public", "start")
 class Fit(X, Y, Fitting, Persons, Method, Engine):
     r"""Train a private classifier and save it as one file that may be published.
 
@@ -38,6 +38,9 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
 
       dppl fit train.npz --classes classes.txt --public web.npz \
         --epsilon 1 --delta 1e-6 --out my.safetensors
+
+      dppl fit q2.npz --start q1.safetensors --ledger wards.db wards/2026-Q2 \
+        --epsilon 1 --delta 1e-6 --out q2.safetensors
 
       dppl fit scans.parquet --groups patient --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
@@ -87,6 +90,7 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
             self.out,
             (
                 *(table, self.classes, labels, self.public, self.examples),
+                self.start,
                 *self.account_file(),
             ),
             force=self.force,
@@ -177,8 +181,12 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
 
 def summary(model: Any) -> str:
     """Return what a model is."""
+    from dppl.methods.start import chain_of  # here, because no help needs it
+
     started = ""
     if model.examples_ is not None:
         started = f" Started from public examples: {model.examples_}."
+    for one in chain_of(model.guarantee_)[:1]:
+        started = f" Started from the released model {one['sha256'][:12]}."
     shape = f"{len(model.classes_)} classes, {model.n_features_in_} features"
     return f"{type(model).__name__}: {shape}, {model.adjacency}.{started}"

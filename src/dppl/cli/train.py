@@ -96,7 +96,7 @@ class Training(X, Y, Fitting):
             raise
 
 
-@request("encoder", "out", "classes", "epsilon", "delta")
+@request("encoder", "out", "classes", "epsilon", "delta", "start")
 class Train(Training, Persons, Method):
     r"""Embed images or texts, train a private classifier, and save it.
 
@@ -149,7 +149,7 @@ class Train(Training, Persons, Method):
         refuse_private(described_in, private, "descriptions")
         if self.was_killed_at_its_end():
             return
-        report = self.check_outputs(public, described_in)
+        report = self.check_outputs(public, described_in, self.start)
         budget = self.budget()
         classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
@@ -203,6 +203,7 @@ class Train(Training, Persons, Method):
         self.print_release(estimator, account, summary(estimator), code)
         if (
             how == "auto"
+            and self.start is None
             and estimator.starts_from_examples
             and encoder.modality == "text"
             and examples is None

@@ -90,6 +90,7 @@ def merge(
         )
         center = np.mean([one.lattice_.center for one in every], axis=0)
         noises = [one.coef_noise_ for one in every]
+        merged.path_ = None  # another fit cannot start from several
         merged.coef_noise_ = np.linalg.norm(weights * noises, axis=0)
         merged._set_model(
             coef, center, intercept, np.mean([one.shares_ for one in every], axis=0)

@@ -36,7 +36,7 @@ from dppl.kernel.privacy.ledger import check_name
 from dppl.kernel.privacy.terms import PublicInput, Statistic, Term, Unit
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.kernel.records import private_data
-from dppl.methods.fit_plan import Plan, of_persons
+from dppl.methods.fit_plan import Plan, Setting, of_persons
 
 KEY = "dppl_federation"
 FORMAT = 3
@@ -363,14 +363,15 @@ def plan_bytes(
         "budget": guarantee.budget.to_dict(),
         "measurements": measurements,
         "releases": [one.to_dict() for one in guarantee.releases],
-        "public": public_inputs(setting.public),
+        "public": public_inputs(setting),
         **more,
     }
     return Message("plan", given, tensors).to_bytes()
 
 
-def public_inputs(public: Any) -> dict[str, str]:
-    """Return hashes of the public rows and examples of a fit."""
+def public_inputs(setting: Setting) -> dict[str, str]:
+    """Return hashes of the public rows and examples of a fit, and of the model that it starts from."""
+    public = setting.public
     if public.rows is None:
         hashes = {}
     else:
@@ -380,6 +381,8 @@ def public_inputs(public: Any) -> dict[str, str]:
         hashes["classes of the examples"] = hash_of(
             np.asarray(public.examples.codes)[:, None]
         )
+    if setting.start is not None:
+        hashes["start"] = setting.start.chain[0]["sha256"]
     return hashes
 
 

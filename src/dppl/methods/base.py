@@ -43,6 +43,7 @@ from dppl.methods.as_scikit import names_of_features
 from dppl.methods.fit_plan import Plan, Setting, Task
 from dppl.methods.parameters import (
     GROUPS,
+    PUBLIC,
     ROTATION,
     LatticeOptions,
     check_values,
@@ -51,6 +52,7 @@ from dppl.methods.parameters import (
 )
 from dppl.methods.public_data import PublicData, PublicValues
 from dppl.methods.released import PaidBy, ReleasedClassifier
+from dppl.methods.start import Start
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -245,6 +247,8 @@ class EmbeddingClassifier(ReleasedClassifier):
                     for name, one in plan.parameters.items()
                     if name != "random_state"
                 }
+                if plan.setting.start is not None:
+                    recorded["start"] = plan.setting.start.chain[0]["sha256"]
                 account = private.account(ledger, partition, plan)
                 room = self.most_bytes(plan, X, private.ids)
                 if state is not None:
@@ -337,7 +341,15 @@ class EmbeddingClassifier(ReleasedClassifier):
             lattice = self._lattice(n_features, public.rows)
         else:
             lattice = task.earlier.lattice_
-        setting = Setting(n_features, classes, lattice, public, task, len(classes))
+        start = Start.of(self, classes, n_features, private[0])
+        if start is not None and public.examples is not None:
+            raise ParameterError(
+                "is instead of public examples or descriptions; leave one of them out.",
+                parameter="start",
+            )
+        setting = Setting(
+            n_features, classes, lattice, public, task, len(classes), start
+        )
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
         if not isinstance(declared, dict) or not all(
@@ -360,10 +372,12 @@ class EmbeddingClassifier(ReleasedClassifier):
         )
         paid = calibrated(self.budget, declared, relation, n_rows)
         guarantee = self._guarantee(paid, relation, public)
+        if start is not None:
+            guarantee = start.noted(guarantee)
         given = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name != "public"
+            if name not in PUBLIC
         }
         return Plan(deepcopy(given), setting, paid, guarantee, self.whole_persons)
 

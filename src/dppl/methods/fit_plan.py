@@ -23,6 +23,7 @@ from dppl.kernel.privacy.terms import (
 )
 from dppl.kernel.reading import Codes
 from dppl.methods.public_data import PublicValues, check_lattice
+from dppl.methods.start import Start
 
 # What a guarantee for records says and one for persons does not.
 _OF_RECORDS = ABOUT_SEVERAL_RECORDS | {Caveat.CHANGED_RECORD, Caveat.OTHER_RELEASES}
@@ -72,6 +73,7 @@ class Setting:
     public: PublicValues  # public rows, and public examples of the classes
     task: Task  # what it starts from, and the classes that it may hold
     n_classes: int  # length of the list of classes
+    start: Start | None = None  # what an earlier model leaves to it
     prepared: Any = None  # what the method's `prepare` made of these
 
 
@@ -84,7 +86,7 @@ class Plan:
 
     parameters: Mapping[
         str, Any
-    ]  # of the estimator, except for `public`, which is large
+    ]  # of the estimator, except for public data, which is large
     setting: Setting  # the public values that the fit knows
     measurements: Mapping[
         str, Calibrated

@@ -15,6 +15,7 @@ from dppl._utils.types import Array, Flags, Float, Float32
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import rotate
+from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.reading import Codes
 from dppl.methods import Classifier
 from dppl.methods.fit_plan import Setting
@@ -101,7 +102,7 @@ _SHIFTS = np.arange(1, 9) / 10
 _ACCURACIES = np.arange(2, 10) / 10
 # Least standard deviations of agreement between classes and examples, and of what is
 # taken off for a class's size.
-_LEAST_SPREAD = 0.05
+LEAST_SPREAD = 0.05
 _USUAL_SPREAD = 0.1
 
 
@@ -176,15 +177,42 @@ class CentredClassifier(Classifier):
         along the weights of the class.
     lattice_ : Lattice
         The map from embeddings to centred unit rows; its `center` is the released mean.
+    path_ : ndarray of shape (n_classes, n_features), float32, or None
+        The sum of the released gradients, from which another fit may start (`start`).
+        Safe to publish, as are `path_variance_`, the variance of its noise, and
+        `path_sizes_`, the records that each row counts as, both of shape (n_classes,).
     """
 
     prototypes_: Float32 = field(init=False)
+    path_: Float32 | None = field(init=False)
+    path_variance_: Float = field(init=False)
+    path_sizes_: Float = field(init=False)
     public_rows = "optional"
     whole_persons = True
 
     def prepare(self, setting: Setting) -> Frame:
         """Fit the axes on public rows."""
         return Frame.of(setting.public.rows, setting.n_features)
+
+    def _keep(self, ascent: "Ascent", frame: Frame) -> None:
+        """Keep what another fit may start from."""
+        self.path_ = (ascent.path @ frame.axes.T).astype(np.float32)
+        self.path_variance_ = ascent.path_variance
+        self.path_sizes_ = ascent.counted
+
+    def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
+        shapes = super()._shapes()
+        # Models of earlier versions and merged ones have None, and those that released
+        # nothing have none. A fit that has not ended will have one.
+        if not self.guarantee_.releases or getattr(self, "path_", shapes) is None:
+            return shapes
+        n_classes = len(self.classes_)
+        of_classes = np.float64, (n_classes,)
+        return shapes | {
+            "path": (np.float32, (n_classes, self.n_features_in_)),
+            "path_variance": of_classes,
+            "path_sizes": of_classes,
+        }
 
     def _set_model(
         self, coef: Float, center: Float, intercept: Float, shares: Float | None = None
@@ -197,7 +225,12 @@ class CentredClassifier(Classifier):
         self.prototypes_ = unit_directions(center + away * unit_directions(coef))
 
     def _restore(self, tensors: dict[str, Array], parameters: dict[str, Any]) -> None:
+        self.path_ = tensors.get("path")  # checked below, if there is one
         super()._restore(tensors, parameters)
+        if self.path_ is not None and not (
+            (self.path_variance_ > 0).all() and (self.path_sizes_ >= 0).all()
+        ):
+            raise Misfit("its path has no noise, or is of fewer than no records")
         center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
         self._set_model(self.coef_, center, self.intercept_, self.shares_)
 
@@ -213,7 +246,9 @@ class ClassSizes:
 
     total: float  # number of records, at least two a class
     sizes: Float  # shape (n_classes,); not below 0
-    least: float  # what a class counts at least in a divisor: the noise, or the mean size if that is smaller
+    least: (
+        Float | float
+    )  # what a class counts at least in a divisor: the noise, or the mean size if that is smaller
     noise_std: float  # standard deviation of the noise that is left in sizes
     shares: Float  # shape (n_classes,); above 0 and of sum 1
 
@@ -361,8 +396,26 @@ class Curvature:
         return high
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PooledPath:
+    """What an ascent goes on from: class by class a weighted sum of an earlier fit's path and of its own gradients."""
+
+    path: Float  # shape (n_classes, dim); the earlier one, weighed
+    variance: Float  # shape (n_classes,); of the noise in each coordinate of it
+    weights: Float  # shape (n_classes,); what own gradients weigh
+    sizes: ClassSizes  # records that both together count as
+    first: Float  # shape (n_classes, dim); what is kept of a first gradient, from zero weights
+
+    @classmethod
+    def of_nothing(cls, sizes: ClassSizes, dim: int) -> Self:
+        """Return that of an ascent from zero."""
+        n_classes = len(sizes.sizes)
+        path = np.zeros((n_classes, dim))
+        return cls(path, np.zeros(n_classes), np.ones(n_classes), sizes, path)
+
+
 class Ascent:
-    """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum."""
+    """Weights of a softmax that follow noisy sums of clipped gradients with momentum, from zero or from a pool."""
 
     def __init__(
         self,
@@ -370,10 +423,18 @@ class Ascent:
         spectrum: Float,
         noise_std: float,
         moment: NoisyMoment | None = None,
+        pool: PooledPath | None = None,
     ) -> None:
+        self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
+        n_records = sizes.total
+        sizes = self._pool.sizes
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
         self._noise_std = noise_std
+        # Standard deviation of the noise in the whole path, once all gradients are in.
+        self._noise = np.sqrt(
+            self._pool.variance + (self._pool.weights * noise_std) ** 2 * STEPS
+        )
         self._class_size = sizes.total / n_classes
         # Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where
         # one is rare.
@@ -394,21 +455,34 @@ class Ascent:
         )
         self._curvature: Curvature | None = None
         if moment is not None:
-            known = 2 * sizes.total / moment.hidden
+            known = 2 * n_records / moment.hidden
             longer = max(longest, min(harmonic**2 / len(spectrum), _REACH * known))
             # 0 to 1: how much longer this makes a step that noise shortens, too.
-            damping = noise_std * math.sqrt(STEPS) / self._class_size / self._tolerance
+            usual = float(np.median(self._noise))
+            damping = usual / self._class_size / self._tolerance
             worth = 1 - ((1 / longer + damping) / (1 / longest + damping)) ** 2
             if worth > 0:
                 longest = longer
-                self._curvature = Curvature.of(moment, sizes.total, worth)
+                self._curvature = Curvature.of(moment, n_records, worth)
         self._longest = longest
         self._caps = np.maximum(caps * longest, 1e-9)
-        self._path = np.zeros((n_classes, len(spectrum)))
-        self._velocity = np.zeros_like(self._path)
-        self._moves = 0
-        self.weights: Float = self._path
+        self._own = np.zeros((n_classes, len(spectrum)))
+        self._velocity = np.zeros_like(self._own)
+        self.moves = 0
+        self.weights: Float = self._own
         self.weights_noise: Float = np.zeros(n_classes)
+        # Of which a model keeps what another fit may start from.
+        self.path: Float = self._own
+        self.path_variance: Float = np.zeros(n_classes)
+        # How long the weights are for a path of length 1.
+        self.steps: Float = np.ones(n_classes)
+        if pool is not None:
+            self._follow(pool.first)
+
+    @property
+    def counted(self) -> Float:
+        """Records that each row of the path counts as."""
+        return self._pool.sizes.total * self._pool.sizes.shares
 
     def move(self, gradient: Float) -> None:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
@@ -417,33 +491,44 @@ class Ascent:
         limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._velocity))
         if float((gradient * self._velocity).sum()) < limit:
             self._caps = self._caps / 2
+        self._follow(gradient)
+
+    def _follow(self, gradient: Float) -> None:
+        """Add a gradient to the path, and turn the path into weights."""
         self._velocity = _MOMENTUM * self._velocity + (1 - _MOMENTUM) * gradient
-        self._path = self._path + self._velocity
-        self._moves += 1
+        self._own = self._own + self._velocity
+        self.moves += 1
         # What each gradient so far weighs in the path.
-        shares = 1 - _MOMENTUM ** np.arange(1, self._moves + 1)
-        factors = axis_filter(
-            self._path, self._noise_std**2 * float(shares @ shares), self._spectrum
-        )
+        shares = 1 - _MOMENTUM ** np.arange(1, self.moves + 1)
+        pool = self._pool
+        self.path = pool.path + pool.weights[:, None] * self._own
+        variance = self._noise_std**2 * float(shares @ shares)
+        self.path_variance = pool.variance + pool.weights**2 * variance
+        # Where rows have noise of several sizes, in units of that of the gradients.
+        units = np.sqrt(variance / self.path_variance)
+        factors = axis_filter(self.path * units[:, None], variance, self._spectrum)
         noise = (
-            self._noise_std
-            * math.sqrt(STEPS * float(factors**2 @ self._spectrum))
-            / self._class_size
-        )
+            self._noise * math.sqrt(float(factors**2 @ self._spectrum))
+        ) / self._class_size
         damping = noise / self._tolerance
         if self._curvature is None:
-            steps = 1 / (self._class_size * (1 / self._caps + damping))
-            self.weights = steps[:, None] * self._path * factors
+            self.steps = 1 / (self._class_size * (1 / self._caps + damping))
+            self.weights = self.steps[:, None] * self.path * factors
         else:
             along, bend = self._curvature.axes, self._curvature.bend
-            noise = self._noise_std * math.sqrt(STEPS) / self._class_size
-            damping = self._curvature.damping(noise / self._tolerance, damping)
+            whole = self._noise / self._class_size / self._tolerance
+            damping = np.array(
+                [
+                    self._curvature.damping(*one)
+                    for one in zip(whole, damping, strict=True)
+                ]
+            )
             each = 1 / (
                 self._class_size
-                * ((1 + self._longest * bend) / self._caps[:, None] + damping)
+                * ((1 + self._longest * bend) / self._caps[:, None] + damping[:, None])
             )
-            self.weights = (self._path * factors @ along * each) @ along.T
-            steps = np.sqrt(np.square(each).mean(axis=1))
+            self.weights = (self.path * factors @ along * each) @ along.T
+            self.steps = np.sqrt(np.square(each).mean(axis=1))
         # The noises of the gradients are independent, and their weighted sum is in each
         # coordinate of the weights, by a factor of the axis that is 1 at most. Steps that
         # differ by axis count by their mean square. Steps and factors count as given, and
@@ -452,7 +537,9 @@ class Ascent:
         # the gradients, too. Over seeds of one fit to 4,000 rows of four tables, without
         # a second moment, weights differed by .93 to 1.07 of this at epsilon 1, by .93 to
         # 2.0 at 8, and there by .91 to 1.15 if all seeds had one mean.
-        self.weights_noise = steps * self._noise_std * math.sqrt(shares @ shares)
+        self.weights_noise = (
+            self.steps * self._noise_std * math.sqrt(shares @ shares) / units
+        )
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
@@ -560,30 +647,15 @@ class Trust:
         """
         from scipy.special import expit, softmax
 
-        # The null: mean and variance, without the noise, of a class's agreement with
-        # examples of others.
-        others = known & ~np.eye(len(known), dtype=bool)
-        uneven = 1 + spread**2
-        weights = (
-            others / ((noise_std**2 + _USUAL_SPREAD**2 * uneven) * uneven)[:, None]
-        )
-        total = max(float(weights.sum()), 1e-300)
-        middle = float((weights * agreement).sum()) / total
-        excess = (
-            float(
-                (weights * ((agreement - middle) ** 2 - noise_std[:, None] ** 2)).sum()
-            )
-            / total
-        )
-        variance = max(excess, _LEAST_SPREAD**2)
+        middle, variance = of_wrong(agreement, noise_std, spread, known)
 
         # How likely each class's own agreement is, if its examples are wrong or right.
         own = agreement.diagonal()[known]
         noise = noise_std[known] ** 2
         sizes = spread[known] ** 2
-        wrong = _log_normal(own, middle, variance * (1 + sizes) + noise)
+        wrong = log_normal(own, middle, variance * (1 + sizes) + noise)
         means = middle + _SHIFTS[:, None]
-        right = _log_normal(
+        right = log_normal(
             own, means, variance + noise + (abs(middle) + _SHIFTS[:, None]) ** 2 * sizes
         )
         some = np.logaddexp(wrong, right) - math.log(2)
@@ -594,7 +666,7 @@ class Trust:
         share = np.array((0, 0.5, 1))[:, None]
         chance = 1 / len(own)
         accuracies = share * _ACCURACIES + (1 - share) * chance
-        likelihoods = _log_normal(hits[0], accuracies, hits[1] ** 2 + (chance / 2) ** 2)
+        likelihoods = log_normal(hits[0], accuracies, hits[1] ** 2 + (chance / 2) ** 2)
         evidence += (np.log(_PRIOR) + np.logaddexp.reduce(likelihoods, axis=1))[:, None]
 
         posterior = softmax(evidence)
@@ -605,9 +677,24 @@ class Trust:
         return cls(all_right * complete, left)
 
 
-def _log_normal(
-    x: Float | float, mean: Float | float, variance: Float | float
-) -> Float:
+def of_wrong(
+    agreement: Float, noise_std: Float, spread: Float, known: Flags
+) -> tuple[float, float]:
+    """Return mean and variance, without noise, of how gradients of classes agree with the rows of other classes."""
+    others = known & ~np.eye(len(known), dtype=bool)
+    uneven = 1 + spread**2
+    weights = others / ((noise_std**2 + _USUAL_SPREAD**2 * uneven) * uneven)[:, None]
+    total = max(float(weights.sum()), 1e-300)
+    middle = float((weights * agreement).sum()) / total
+    excess = (
+        float((weights * ((agreement - middle) ** 2 - noise_std[:, None] ** 2)).sum())
+        / total
+    )
+    return middle, max(excess, LEAST_SPREAD**2)
+
+
+def log_normal(x: Float | float, mean: Float | float, variance: Float | float) -> Float:
+    """Return the logarithm of a Gaussian density, up to a constant."""
     return np.asarray(-((x - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
 
 
@@ -647,11 +734,14 @@ class GuidedAscent(Ascent):
         super().move(gradient)
         if self._trust is None:
             self._early += gradient
-            if self._moves == _LOOK:
+            if self.moves == _LOOK:
                 self._trust = self._judged()
                 self._set_start(self._trust)
         self.weights = self._start + self._weight * self.weights
         self.weights_noise = self._weight * self.weights_noise
+        # As a path from zero that leads to these weights, for a fit that starts here.
+        self.path = self._start / self.steps[:, None] + self._weight * self.path
+        self.path_variance = self._weight**2 * self.path_variance
 
     def _judged(self) -> Trust:
         """Compare the first gradients with the examples, in units of the most that records can add along them."""

@@ -29,7 +29,7 @@ from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.methods.as_scikit import check_fitted
-from dppl.methods.parameters import ROTATION, LatticeOptions
+from dppl.methods.parameters import PUBLIC, ROTATION, LatticeOptions
 from dppl.methods.public_data import ExamplesKept, PublicData
 from dppl.methods.registry import BY_NAME
 
@@ -249,7 +249,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, Array]) -> EmbeddingClas
     model._fitted_with = {
         name: value
         for name, value in model.get_params(deep=False).items()
-        if name != "public"
+        if name not in PUBLIC
     }
     # This finds damage and mistakes. It cannot find lies: the guarantee is the word of
     # whoever wrote the file.

@@ -197,6 +197,8 @@ class MultiLabelPrototypes(CentredClassifier):
             )
             ascent.move(noisy / unit @ basis)
 
+        self._keep(ascent, frame)
+
         # Thresholds above which as many records lie as have the label, if scores are
         # Gaussian; then by what is missing.
         unit = measure.unit("shortfalls") / _CLIP_OF_MISTAKES

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import (
@@ -184,6 +185,30 @@ class PersonsParameter:
     max_classes_per_person: Count | None = None
 
 
+@parameters
+class StartParameter:
+    """Mixin of methods that may start from a released model.
+
+    Parameters
+    ----------
+    start : model or path, default=None
+        A released model of this class, or its file: of an earlier quarter, of another
+        institution, or of public records. It is public, so it costs its own records
+        nothing; whoever is in the data of both pays for both (docs/quarters.md).
+        Classes are matched by name, and each is believed as far as releases bear it
+        out.
+    """
+
+    start: Any = None
+
+    def __sklearn_clone__(self) -> Any:
+        """Return an unfitted copy whose start stays fitted."""
+        given: Any = self
+        return type(given)(**deepcopy(given.get_params(deep=False)))
+
+
+# Parameters that are public data, which files and ledgers name by a hash if at all.
+PUBLIC = {"public", "start"}
 # Parameters that are groups of options, which ``name__option`` sets one by one.
 GROUPS = {"lattice": LatticeOptions}
 

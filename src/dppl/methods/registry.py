@@ -148,8 +148,13 @@ def estimator_of(
     kind = BY_METHOD[method].load()
     known = set(with_options(kind._get_param_names())) - {"budget", "classes"}
     for name in options:
+        if name == "start" and name not in known:
+            raise ParameterError(
+                f"is for methods that start from a model; {kind.__name__} does not.",
+                parameter="start",
+            )
         if name not in known:
-            listed = ", ".join(sorted(known - {"public", "random_state"}))
+            listed = ", ".join(sorted(known - {"public", "start", "random_state"}))
             raise ParameterError(
                 f"must be parameters of {kind.__name__}: {listed}; got {name!r}.",
                 parameter="options",

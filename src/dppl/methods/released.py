@@ -150,6 +150,7 @@ class ReleasedClassifier(Reported, ScikitEstimator):
     lattice: LatticeOptions | None = None
     max_classes_per_person: int | None = None
     separator: str | None = None
+    start: Any = None
 
     classes_: Array
     guarantee_: Guarantee

@@ -31,7 +31,6 @@ from dppl.methods.linear import (
     CentredClassifier,
     ClassSizes,
     ExampleClassifier,
-    Frame,
     GuidedAscent,
     NoisyMoment,
     intercepts,
@@ -39,11 +38,12 @@ from dppl.methods.linear import (
     moment_percent,
     shrunken_mean,
 )
-from dppl.methods.parameters import PersonsParameter, parameters
+from dppl.methods.parameters import PersonsParameter, StartParameter, parameters
+from dppl.methods.pooled import Answered, pooled
 
 
 @parameters
-class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
+class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum
@@ -59,7 +59,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
     as far as the first gradients, and a noisy count of the records that they classify
-    rightly, bear them out, so that wrong ones cost little. With ``GaussianDP(0)``
+    rightly, bear them out, so that wrong ones cost little. A released model (`start`)
+    takes their place, class by class as far as it is borne out likewise. With ``GaussianDP(0)``
     nothing private is read: the model is the model of the examples alone.
 
     Attributes
@@ -86,8 +87,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     this one by costs, after a check on held-out records (docs/probabilities.md).
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    statistics above, through the rounded Gaussian; with examples, also the number of
-    records whose own class they rank first. Sensitivity: 1 of both numbers of records
+    statistics above, through the rounded Gaussian; with examples or a start, also the
+    number of records whose own class these rank first. Sensitivity: 1 of both numbers of records
     and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
@@ -95,9 +96,10 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
     2⁸ times q·qᵀ; r·s of each gradient, because it adds an outer product of the record's
     residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid
     steps, of the last, because probabilities lie no further from 1/C. Weights, mean,
-    lengths of steps, trust in examples, softmax and intercepts are computed from
+    lengths of steps, trust in examples or a start, softmax and intercepts are computed from
     earlier releases, and all shares of the budget are fixed, so the squares of mu add
-    up to the budget's [2]_. Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered:
+    up to the budget's [2]_. Public inputs: `classes`, `public`, `start`, all parameters, `n_features`. Not covered:
+    records that are in the data of the start, too, which pay for both,
     choice of parameters, or of examples, by private data, timing, a changed label (two
     steps).
 
@@ -139,7 +141,8 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         hits = {}
-        if examples is not None:
+        guided = examples is not None or setting.start is not None
+        if guided:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
         moment = {}
         percent = moment_percent(n_classes, setting.n_features)
@@ -153,7 +156,7 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
-                (93 if examples is None else 91) - percent,
+                (91 if guided else 93) - percent,
                 STEPS,
             ),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
@@ -180,11 +183,12 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )
         noise_std = measure.noise_std("mean") / measure.unit("mean")
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
-        center = self._center(measure, frame, sizes, mean_weights)
+        center = self._center(measure, setting, sizes, mean_weights)
         lattice = frame.lattice(center)
         ascent = self._ascended(measure, setting, sizes, lattice)
         coef = ascent.weights
         self.coef_noise_ = ascent.weights_noise
+        self._keep(ascent, frame)
 
         # Intercepts with which classes that weigh alike are predicted equally often.
         unit = measure.unit("shortfalls")
@@ -206,15 +210,17 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
         )
 
     def _center(
-        self, measure: Measure, frame: Frame, sizes: ClassSizes, weights: Float
+        self, measure: Measure, setting: Setting, sizes: ClassSizes, weights: Float
     ) -> Float:
         """Return the mean of rows, in which classes weigh alike as far as noise allows."""
+        frame = setting.prepared
+        usual = frame.center
+        if setting.start is not None:
+            usual = setting.start.center @ frame.axes
         unit = measure.unit("mean")
         noisy = measure("mean", weights=weights) / unit @ frame.basis
         total = sizes.total * float(sizes.shares @ on_grid(weights, GRID)) / GRID
-        return shrunken_mean(
-            noisy, total, frame.center, measure.noise_std("mean") / unit
-        )
+        return shrunken_mean(noisy, total, usual, measure.noise_std("mean") / unit)
 
     def _ascended(
         self, measure: Measure, setting: Setting, sizes: ClassSizes, lattice: Lattice
@@ -230,31 +236,48 @@ class SoftmaxPrototypes(PersonsParameter, CentredClassifier):
             of_rows = measure.unit("moment")
             noisy = measure("moment", at=lattice) / of_rows
             moment = NoisyMoment(noisy, measure.noise_std("moment") / of_rows, basis)
-        ascent = Ascent(sizes, frame.spectrum, noise_std, moment)
-        if "hits" in measure:
-            examples = self._classifier_of_examples(setting, lattice)
-            (hits,) = measure(
-                "hits",
-                weights=examples.coef @ basis.T,
-                offsets=examples.offsets,
+
+        def gradient(weights: Float) -> Float:
+            noisy = measure(
+                "gradients",
+                weights=weights @ basis.T,
+                offsets=offsets,
+                clip=CLIP,
                 at=lattice,
             )
-            hits_std = measure.noise_std("hits")
-            ascent = GuidedAscent(
-                sizes,
-                frame.spectrum,
-                noise_std,
-                examples,
-                float(hits),
-                hits_std,
-                moment,
-            )
-        for _ in steps(STEPS):
-            weights = ascent.weights @ basis.T
+            return np.asarray(noisy / unit @ basis)
+
+        def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
             noisy = measure(
-                "gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice
+                "hits",
+                weights=coef @ basis.T,
+                offsets=offsets,
+                at=lattice,
             )
-            ascent.move(noisy / unit @ basis)
+            return float(noisy[0]), measure.noise_std("hits")
+
+        follow = sizes, frame.spectrum, noise_std
+        if (start := setting.start) is not None:
+            of_known = sizes.total * max(float(sizes.shares[start.known].sum()), 1e-3)
+            hits, hits_std = hits_of(start.coef @ frame.axes, start.offsets)
+            answered = Answered(
+                sizes=sizes,
+                clip=CLIP,
+                gradient=gradient(np.zeros((setting.n_classes, len(basis)))),
+                noise_std=noise_std,
+                hits=hits / of_known,
+                hits_std=hits_std / of_known,
+                chance=1 / int(start.known.sum()),
+            )
+            ascent = Ascent(*follow, moment, pooled(start, frame, answered))
+        elif "hits" in measure:
+            examples = self._classifier_of_examples(setting, lattice)
+            hits, hits_std = hits_of(examples.coef, examples.offsets)
+            ascent = GuidedAscent(*follow, examples, hits, hits_std, moment)
+        else:
+            ascent = Ascent(*follow, moment)
+        for _ in steps(STEPS - ascent.moves):
+            ascent.move(gradient(ascent.weights))
         return ascent
 
     def _classifier_of_examples(

@@ -25,6 +25,7 @@ from dppl.methods.model_file import describe as describe_model
 from dppl.methods.public_data import ExamplesKept
 from dppl.methods.registry import BY_METHOD, BY_NAME
 from dppl.methods.released import Reported
+from dppl.methods.start import chain_of
 from dppl.metrics import minority_classes
 from dppl.statement import words
 
@@ -238,6 +239,10 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
     if "examples" in description:
         facts["public examples"] = ExamplesKept.from_dict(
             description["examples"], len(description["classes"])
+        )
+    if chain := chain_of(guarantee):
+        facts["starts from"] = ", ".join(
+            f"{one['sha256'][:12]} (mu {one['mu']:.4g})" for one in chain
         )
     if description["encoder"] is None:
         facts["encoder"] = "not named"

@@ -63,7 +63,7 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.NETWORK_GRADIENTS: "sum of clipped gradients ({n_weights} trained weights)",
     Statistic.LONG_GRADIENTS: "number of long gradients",
     Statistic.HESSIANS: "Hessians of each class ({n_classes} x {dim} x {dim})",
-    Statistic.HITS_OF_EXAMPLES: "number of {records} whose own class the examples rank first",
+    Statistic.HITS_OF_EXAMPLES: "number of {records} whose own class is ranked first by what the fit starts from",
     Statistic.SHORTFALLS: "how much less often than others each class is predicted ({n_classes})",
     Statistic.LABEL_SHORTFALLS: "how many more records have each label than it is predicted for ({n_classes})",
     Statistic.PUBLIC_POSITIONS: "positions of {n_selected} public rows for each of {n_classes} classes",
@@ -167,6 +167,9 @@ PUBLIC_INPUTS: Mapping[Code, str] = {
         "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private "
         "records"
     ),
+    PublicInput.START: (
+        "the released model with the sha256 {sha256} (mu = {mu}), from which it starts, or from which its start did"
+    ),
     PublicInput.N_RECORDS: "the number of records",
     PublicInput.CLASS_SIZES: "the number of records in each class",
     PublicInput.COLUMNS: "the names of columns that the model keeps, as they were typed",
@@ -242,6 +245,10 @@ CAVEATS: Mapping[Code, str] = {
     ),
     Caveat.PERSON_AT_ALL_PARTIES: (
         "a person with records at several institutions, for whom squares of mu add up, to at most mu = {mu}"
+    ),
+    Caveat.ALSO_IN_STARTS: (
+        "records or persons that are also in the data of the models that it starts from, for which squares of mu add "
+        "up, to at most mu = {mu} for one in the data of all"
     ),
     Caveat.PARTICIPATION: "which institutions took part, and when each of them answered",
     Caveat.PARTLY_CHARGED: (

@@ -31,6 +31,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
             "les exemples ou les descriptions des classes, que personne ne doit avoir écrits ou choisis au vu "
             "d’enregistrements privés"
         ),
+        PublicInput.START: (
+            "le modèle publié dont le SHA-256 est {sha256} (μ = {mu}), dont il part, ou dont est parti son point de "
+            "départ"
+        ),
         PublicInput.N_RECORDS: "le nombre d’enregistrements",
         PublicInput.CLASS_SIZES: "le nombre d’enregistrements de chaque classe",
         PublicInput.COLUMNS: "les noms de colonnes que contient le modèle, tels qu’ils ont été saisis",
@@ -138,6 +142,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         Caveat.PERSON_AT_ALL_PARTIES: (
             "une personne dont plusieurs établissements ont des enregistrements, pour laquelle les carrés de μ "
             "s’additionnent, jusqu’à μ = {mu} au plus"
+        ),
+        Caveat.ALSO_IN_STARTS: (
+            "les enregistrements ou personnes qui sont aussi dans les données des modèles dont il part, pour lesquels "
+            "les carrés de μ s’additionnent, jusqu’à μ = {mu} au plus si tous les contiennent"
         ),
         Caveat.PARTICIPATION: "quels établissements ont participé, et quand chacun a répondu",
         Caveat.PARTLY_CHARGED: (

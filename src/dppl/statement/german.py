@@ -31,6 +31,9 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
             "die Beispiele oder Beschreibungen der Klassen, die niemand anhand privater Datensätze verfasst oder "
             "ausgewählt haben darf"
         ),
+        PublicInput.START: (
+            "das veröffentlichte Modell mit dem SHA-256 {sha256} (μ = {mu}), von dem es oder sein Ausgangsmodell ausgeht"
+        ),
         PublicInput.N_RECORDS: "die Zahl der Datensätze",
         PublicInput.CLASS_SIZES: "die Zahl der Datensätze in jeder Klasse",
         PublicInput.COLUMNS: "die Namen der Spalten, die das Modell enthält, wie sie eingegeben wurden",
@@ -136,6 +139,10 @@ TEXTS: Mapping[type[Code], Mapping[Code, str]] = {
         Caveat.PERSON_AT_ALL_PARTIES: (
             "eine Person mit Datensätzen bei mehreren Einrichtungen, für die sich die Quadrate von μ addieren, auf "
             "höchstens μ = {mu}"
+        ),
+        Caveat.ALSO_IN_STARTS: (
+            "Datensätze oder Personen, die auch in den Daten der Modelle sind, von denen es ausgeht: für sie addieren "
+            "sich die Quadrate von μ, auf höchstens μ = {mu}, wenn sie in allen sind"
         ),
         Caveat.PARTICIPATION: "welche Einrichtungen teilgenommen haben und wann jede geantwortet hat",
         Caveat.PARTLY_CHARGED: (

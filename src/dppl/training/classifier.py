@@ -34,7 +34,7 @@ from dppl.kernel.reading import (
 from dppl.methods import EmbeddingClassifier, load
 from dppl.methods.as_scikit import check_fitted
 from dppl.methods.base import forget
-from dppl.methods.parameters import parameters
+from dppl.methods.parameters import StartParameter, parameters
 from dppl.methods.public_data import PublicData, refuse_private_as_public
 from dppl.methods.registry import Method, estimator_of
 from dppl.methods.released import ReleasedClassifier, refuse_unusable
@@ -66,7 +66,7 @@ def _asks(name: str) -> Any:
 
 
 @parameters
-class PrivateClassifier(ReleasedClassifier):
+class PrivateClassifier(StartParameter, ReleasedClassifier):
     r"""Train a private classifier on raw images or texts, or on rows of a table.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on
@@ -91,6 +91,9 @@ class PrivateClassifier(ReleasedClassifier):
         --descriptions` reads. ``"auto"`` is ``"names"`` where texts are embedded and
         all names are words, and None else. Those that were written by looking at
         private records are not public.
+    start : model or path, default=None
+        A released model to start from, by the same encoder and method, as in
+        `SoftmaxPrototypes`; ``"auto"`` then describes no class.
     public : PublicData, default=None
         Public items of the same kind as its rows; `descriptions` take the place of its
         examples. An item that cannot be used stays as a zero row, so `public_indices_`
@@ -193,6 +196,8 @@ class PrivateClassifier(ReleasedClassifier):
                 f"must not hold {' or '.join(own)}; give them by themselves.",
                 parameter="options",
             )
+        if self.start is not None:
+            own["start"] = self.start
         model = estimator_of(
             self.method, checked_budget(self.budget), self.classes, **own, **options
         )
@@ -244,7 +249,7 @@ class PrivateClassifier(ReleasedClassifier):
         # A budget of mu = 0 makes a model of the examples alone, and no private item is
         # embedded.
         plan = pipeline.settle(
-            model, encoder.dimension, data, groups is not None, ledger, partition
+            model, encoder, data, groups is not None, ledger, partition
         )
         if not pipeline.reads_records(plan):
             X = []

@@ -79,9 +79,10 @@ def are_words(classes: Iterable[object]) -> bool:
 
 
 def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
-    """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
+    """Return the names of the classes, if texts are embedded, all are words and the estimator starts from examples."""
     if (
         encoder.modality != "text"
+        or estimator.start is not None
         or not estimator.starts_from_examples
         or not are_words(public_classes(estimator.classes))
     ):

@@ -45,6 +45,7 @@ from dppl.kernel.reading import check_kind, public_classes, refuse_unknown_label
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.fit_plan import Plan
 from dppl.methods.released import Reported
+from dppl.methods.start import Start
 from dppl.reasons import SkipReason
 from dppl.training import Embedded, embed
 from dppl.training.descriptions import embed_examples
@@ -145,7 +146,7 @@ def train(
                 )
             public = read_table(done.table, y=None)
         data = PublicData(public, example_rows)
-        plan = settle(estimator, encoder.dimension, data, persons, ledger, partition)
+        plan = settle(estimator, encoder, data, persons, ledger, partition)
         rows = EmbeddingTable.of(
             np.empty((0, encoder.dimension)),
             metadata=table_metadata(encoder) | own_metadata,
@@ -179,7 +180,7 @@ def train(
 
 def settle(
     estimator: EmbeddingClassifier,
-    dimension: int,
+    encoder: Encoder,
     public: PublicData,
     persons: bool,
     ledger: Ledger | None,
@@ -187,7 +188,12 @@ def settle(
 ) -> Plan:
     """Give an estimator its public data, check promise and account, and return the plan of its fit."""
     estimator.public = public
-    plan = estimator.plan(dimension)
+    plan = estimator.plan(encoder.dimension)
+    # Of the encoder a plan knows the width alone.
+    table = EmbeddingTable.of(
+        np.empty((0, encoder.dimension)), metadata=table_metadata(encoder)
+    )
+    Start.of(estimator, plan.setting.classes, encoder.dimension, table)
     promised = plan.guarantee_on(None, () if persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)

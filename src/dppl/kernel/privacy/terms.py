@@ -247,6 +247,7 @@ class PublicInput(Code):
     PARAMETERS = "parameters"
     PUBLIC_ROWS = "public_rows"
     EXAMPLES = "examples"
+    START = "start", {"sha256": str, "mu": float}
     N_RECORDS = "n_records"
     CLASS_SIZES = "class_sizes"
     COLUMNS = "columns"
@@ -305,6 +306,7 @@ class Caveat(Code):
     ID_STOP = "id_stop"
     PERSON_AT_SEVERAL_PARTIES = "person_at_several_parties"
     PERSON_AT_ALL_PARTIES = "person_at_all_parties", {"mu": float}
+    ALSO_IN_STARTS = "also_in_starts", {"mu": float}
     PARTICIPATION = "participation"
     PARTLY_CHARGED = "partly_charged"
     PRIVATE_BOUNDARIES = "private_boundaries"
