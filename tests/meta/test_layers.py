@@ -400,6 +400,12 @@ EXCEPT = {
     "lab/experiments/measure_cell.py": {"CoinPress"},
     "lab/episode_queries.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/friendly.py": {"HeldRecords", "Randomness", "RoundedGaussian"},
+    "lab/published_topk.py": {
+        "ExponentialMechanism",
+        "HeldRecords",
+        "Randomness",
+        "utilities",
+    },
     "lab/votes.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/projection_queries.py": {
         "HeldRecords",

@@ -12,6 +12,7 @@ from .moments import FeatureCovariance as FeatureCovariance
 from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
+from .selected import PublishedTopK as PublishedTopK
 from .stream_probe import FullDataContinual as FullDataContinual
 from .stream_probe import NaiveContinual as NaiveContinual
 from .voting import PrivateNeighbours as PrivateNeighbours

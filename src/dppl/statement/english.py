@@ -120,6 +120,7 @@ MECHANISMS: Mapping[Code, str] = {
     Mechanism.COINPRESS: "CoinPress mechanism ({n_steps} steps of rounded Gaussian noise)",
     Mechanism.EXPONENTIAL: "exponential mechanism",
     Mechanism.JOINT_EXPONENTIAL: "joint exponential mechanism (top-{n_selected})",
+    Mechanism.PUBLISHED_TOP_K: "top-K by DPPL-v1's law, in which ranks of public rows count",
     Mechanism.REPEAT_AND_SELECT: "repeat-and-select mechanism (a geometric number of runs)",
 }
 

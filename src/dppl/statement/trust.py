@@ -37,6 +37,7 @@ OUTSIDE = (
     "lab.episode_queries",
     "lab.friendly",
     "lab.projection_queries",
+    "lab.published_topk",
     "lab.votes",
 )
 # What every fit runs to read, to query and to state its cost.
@@ -105,6 +106,7 @@ MECHANISMS: dict[Mechanism, tuple[str, ...]] = {
     Mechanism.JOINT_EXPONENTIAL: ("kernel.mechanisms.exponential",),
     Mechanism.REPEAT_AND_SELECT: ("kernel.privacy.accounting",),
     Mechanism.FRIENDLY_CORE: ("lab.friendly",),
+    Mechanism.PUBLISHED_TOP_K: ("kernel.mechanisms.exponential", "lab.published_topk"),
 }
 # Modules that run in some fits, where the guarantee does not tell in which.
 IN_SOME_FITS = {

@@ -183,6 +183,7 @@ class Mechanism(Code):
     JOINT_EXPONENTIAL = "joint_exponential", {"n_selected": int}
     REPEAT_AND_SELECT = "repeat_and_select"
     FRIENDLY_CORE = "friendly_core"
+    PUBLISHED_TOP_K = "published_top_k"
 
     @property
     def adds_integers(self) -> bool:
