@@ -139,6 +139,12 @@ RECIPES = {
     "GlobalAdapt": {
         "": Recipe(options={"steps": 3}),
         "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001}),
+        "of a public size": Recipe(options={"steps": 3, "batch_size": 12.0}),
+        "sampled": Recipe(
+            options={"steps": 3, "sampling_rate": 0.5, "batch_size": 6.0},
+            budget=ApproxDP(5.0, 1e-5),
+            sampled=True,
+        ),
     },
     "LeastSquares": {
         "": Recipe(),

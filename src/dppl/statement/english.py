@@ -60,6 +60,9 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.CLIPPED_GRADIENTS: "sum of clipped gradients ({n_classes} x {dim})",
     Statistic.CLIPPED_LABEL_GRADIENTS: "sum of clipped gradients of all labels ({n_classes} x {dim})",
     Statistic.SCALED_GRADIENTS: "sum of scaled gradients ({n_classes} x {dim})",
+    Statistic.COUNTED_GRADIENTS: (
+        "sum of scaled gradients ({n_classes} x {dim}), and the number of long ones times {weight}"
+    ),
     Statistic.NETWORK_GRADIENTS: "sum of clipped gradients ({n_weights} trained weights)",
     Statistic.LONG_GRADIENTS: "number of long gradients",
     Statistic.HESSIANS: "Hessians of each class ({n_classes} x {dim} x {dim})",
