@@ -95,6 +95,10 @@ RECIPES = {
             sampled=True,
         ),
     },
+    "AdaptivePrototypes": {
+        "": Recipe(options={"class_size": 100.0}, public=True),
+        "of small classes": Recipe(options={"class_size": 0.01}, public=True),
+    },
     "FriendlyCoreMeans": {
         # A budget at which few records are enough for a core, and all are friends.
         "": Recipe(

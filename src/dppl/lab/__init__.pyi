@@ -1,4 +1,5 @@
 from .adamix import AdaMix as AdaMix
+from .adaptive import AdaptivePrototypes as AdaptivePrototypes
 from .ceilings import NonPrivateLDA as NonPrivateLDA
 from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegression
 from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean

@@ -89,6 +89,7 @@ ENTRIES = (
         adjacencies=_BOTH,
         pure=True,
     ),
+    Entry("AdaptivePrototypes", "dppl.lab", "adaptive", "DPPL-Public or DPPL-Mean"),
     Entry("FriendlyCoreMeans", "dppl.lab", "friendly-core", "DPPL-Mean, FriendlyCore"),
     Entry("ContinualPrototypes", "dppl.continual"),
     Entry("ContinualDiscriminant", "dppl.continual"),
