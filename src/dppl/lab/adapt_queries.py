@@ -66,8 +66,10 @@ class CountedGradients(SoftmaxGradients):
     ) -> Int64:
         """Return both in one row, n_classes·dim + 1 integers."""
         rows = list(blocks)
-        at = {"weights": weights, "offsets": offsets}
-        gradients = super().exact(rows, codes, clip=clip, **at)
-        counted = LongResiduals(self.lattice, self.n_classes)
-        longer = counted.exact(rows, codes, threshold=threshold, **at)
+        gradients = super().exact(
+            rows, codes, weights=weights, offsets=offsets, clip=clip
+        )
+        longer = LongResiduals(self.lattice, self.n_classes).exact(
+            rows, codes, weights=weights, offsets=offsets, threshold=threshold
+        )
         return np.append(gradients, count_weight(self.lattice) * longer)

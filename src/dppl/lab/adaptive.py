@@ -81,10 +81,11 @@ class AdaptivePrototypes(LatticeParameter, EmbeddingClassifier):
         self, setting: Setting
     ) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
         """Take one of both, and set it up."""
-        kind = PublicPrototypes
+        taken: MeanPrototypes | PublicPrototypes
         if self._takes_means(setting.lattice):
-            kind = MeanPrototypes
-        taken = kind(self.budget, self.classes)
+            taken = MeanPrototypes(self.budget, self.classes)
+        else:
+            taken = PublicPrototypes(self.budget, self.classes)
         return taken, replace(setting, prepared=taken.prepare(setting))
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:

@@ -65,4 +65,5 @@ def multiplier_by_moments(
     if excess(math.log(_LEAST)) <= 0:
         return _LEAST
     # So much above the root that rounding leaves none below it.
-    return math.exp(brentq(excess, math.log(_LEAST), math.log(_MOST)) + 1e-9)
+    root: float = brentq(excess, math.log(_LEAST), math.log(_MOST))
+    return math.exp(root + 1e-9)
