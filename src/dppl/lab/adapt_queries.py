@@ -65,6 +65,7 @@ class CountedGradients(SoftmaxGradients):
         threshold: float,
     ) -> Int64:
         """Return both in one row, n_classes·dim + 1 integers."""
+        # Both read them, and the kernel's blocks come once.
         rows = list(blocks)
         gradients = super().exact(
             rows, codes, weights=weights, offsets=offsets, clip=clip

@@ -81,6 +81,7 @@ class AdaptivePrototypes(LatticeParameter, EmbeddingClassifier):
         self, setting: Setting
     ) -> tuple[MeanPrototypes | PublicPrototypes, Setting]:
         """Take one of both, and set it up."""
+        # The one that is not taken is neither declared nor paid for.
         taken: MeanPrototypes | PublicPrototypes
         if self._takes_means(setting.lattice):
             taken = MeanPrototypes(self.budget, self.classes)

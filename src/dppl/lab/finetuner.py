@@ -80,6 +80,7 @@ class ControlFinetuner(SparseFinetuner):
             )
         one = training.measurements["gradients"]
         noise = one.mechanism
+        # The rate at which coins are tossed, rounded as they are.
         rate = 1.0
         if isinstance(noise, SampledGaussian):
             rate = noise.describe(training.gradients.statistic).parameters[

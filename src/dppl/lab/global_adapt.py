@@ -131,6 +131,7 @@ class GlobalAdapt(LinearProbe):
             # The kernel divides residuals by max(bound, norm): C/Z for those up to Z =
             # bound, a clip to C for the rest.
             threshold = self.threshold * bound
+            # Of one batch as published, or each of all records.
             if self.batch_size:
                 *gradient, count = measure(
                     "both", **at, clip=bound, threshold=threshold

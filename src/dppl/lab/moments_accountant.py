@@ -31,6 +31,7 @@ def divergence(order: int, multiplier: float, rate: float) -> float:
         + k * (k - 1) / (2 * multiplier**2)
     )
     if rate == 1:
+        # Every record takes part, so only the last term has a probability.
         terms = terms[-1:]
     else:
         terms += (order - k) * math.log1p(-rate)
@@ -41,10 +42,11 @@ def epsilon_by_moments(
     multiplier: float, delta: float, rate: float, steps: int
 ) -> float:
     """Return the epsilon of so many steps: Abadi et al. (2016), arXiv:1607.00133v2, Theorem 2."""
-    return min(
+    bounds = [
         steps * divergence(order, multiplier, rate) - math.log(delta) / (order - 1)
         for order in ORDERS
-    )
+    ]
+    return float(min(bounds))
 
 
 @lru_cache(maxsize=64)

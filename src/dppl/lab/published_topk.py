@@ -84,6 +84,8 @@ class PublishedLaw:
 
     def select(self, scores: Int64, source: Randomness) -> Int64:
         """Return the positions of a set, in ascending order, from the utilities of all candidates."""
+        # The best utility stands for the candidate at rank 0: as the smallest of a set
+        # it is never below another.
         joint = ExponentialMechanism(
             epsilon=self.sharpness, sensitivity=self.sensitivity, size=self.size + 1
         )
@@ -141,6 +143,7 @@ class PublishedSelection(Selection):
             raise MeasurementError(
                 f"public must have {self.n_public} rows; got {public.shape[0]}"
             )
+        # All utilities are held, unlike in `Selection`: pools of comparisons are small.
         private = RowsByClass(self.lattice, records.rows, records.codes, self.n_classes)
         by_class = np.split(private.rows, np.cumsum(private.sizes)[:-1])
         blocks = [

@@ -64,6 +64,7 @@ def cost_of(
             above(count * Fraction(parameters["epsilon_per_selection"]))
         )
     if mechanism is Mechanism.PUBLISHED_TOP_K:
+        # The ranks first, and then the utilities.
         ranks = range_of_ranks(parameters["n_public"], parameters["n_selected"])
         whole = ranks + Fraction(parameters["published_epsilon"]) / 2
         return cost_of_selection(above(Fraction(parameters["n_selections"]) * whole))
