@@ -76,7 +76,9 @@ RECIPES = {
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
     # So many that ranks leave something of the budgets.
-    "PublishedTopK": {"": Recipe(options={"n_prototypes": 8}, public=True)},
+    "PublishedTopK": {
+        "": Recipe(options={"n_prototypes": 8, "clip": (0.9, 1.4)}, public=True)
+    },
     "MultiLabelPrototypes": {
         "": Recipe(),
         "with public rows": Recipe(options={"max_labels": 1}, public=True),
