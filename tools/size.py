@@ -27,7 +27,7 @@ BUDGET = {
     "kernel": 66400,
     "lab": 53850,
     "methods": 26400,
-    "planning": 5250,
+    "planning": 5300,
     "prediction": 7800,
     "serve": 7100,
     "statement": 15900,

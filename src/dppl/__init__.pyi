@@ -25,6 +25,7 @@ from .kernel.privacy import GaussianDP as GaussianDP
 from .kernel.privacy import Guarantee as Guarantee
 from .kernel.privacy import Ledger as Ledger
 from .kernel.privacy import PureDP as PureDP
+from .kernel.privacy import RenyiDP as RenyiDP
 from .methods import Classifier as Classifier
 from .methods import LatticeOptions as LatticeOptions
 from .methods import MeanPrototypes as MeanPrototypes

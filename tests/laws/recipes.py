@@ -80,6 +80,10 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
+    # So many that ranks leave something of the budgets.
+    "PublishedTopK": {
+        "": Recipe(options={"n_prototypes": 8, "clip": (0.9, 1.4)}, public=True)
+    },
     "MultiLabelPrototypes": {
         "": Recipe(),
         "with public rows": Recipe(options={"max_labels": 1}, public=True),
@@ -97,6 +101,10 @@ RECIPES = {
             budget=ApproxDP(1.0, 1e-5),
             sampled=True,
         ),
+    },
+    "AdaptivePrototypes": {
+        "": Recipe(options={"class_size": 100.0}, public=True),
+        "of small classes": Recipe(options={"class_size": 0.01}, public=True),
     },
     "FriendlyCoreMeans": {
         # A budget at which few records are enough for a core, and all are friends.
@@ -142,6 +150,12 @@ RECIPES = {
     "GlobalAdapt": {
         "": Recipe(options={"steps": 3}),
         "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001}),
+        "of a public size": Recipe(options={"steps": 3, "batch_size": 12.0}),
+        "sampled": Recipe(
+            options={"steps": 3, "sampling_rate": 0.5, "batch_size": 6.0},
+            budget=ApproxDP(5.0, 1e-5),
+            sampled=True,
+        ),
     },
     "LeastSquares": {
         "": Recipe(),

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP, RenyiDP
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.mechanisms.randomness import SeededRandomness
@@ -22,7 +22,10 @@ from laws.recipes import BY_NAME, CLASSES, FIRST, KINDS, SHARED, SHARED_CHARGED,
 
 pytestmark = pytest.mark.slow
 
-SPENDING = [(kind, budget) for kind in KINDS for budget in kind.budgets]
+SPENDING = [
+    *((kind, budget) for kind in KINDS for budget in kind.budgets),
+    *((kind, RenyiDP(3.0, 1.1)) for kind in SHARED_CHARGED),
+]
 
 
 def allowance(kind, budget):

@@ -197,10 +197,11 @@ PUBLIC = BY_NAME["PublicPrototypes add-remove"].public
 # Of rows in the encoder's own coordinates, which CoinPress clips to a ball and
 # selections to a range; votes do not depend on the length of a row.
 VOTES = ["PrivateNeighbours", "TeacherEnsemble"]
+SELECTING = ["PublicPrototypes", "PublishedTopK", "of small classes"]
 OF_SUMS = [
     kind
     for kind in CHARGED
-    if not {kind.variant, kind.entry.name} & {"mapped", "PublicPrototypes", *VOTES}
+    if not {kind.variant, kind.entry.name} & {"mapped", *SELECTING, *VOTES}
 ]
 OF_SUMS = [kind for kind in OF_SUMS if kind not in BY_COINPRESS]
 DESCENTS = [

@@ -402,6 +402,8 @@ EXCEPT = {
     "lab/experiments/measure_cell.py": {"CoinPress"},
     "lab/episode_queries.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/friendly.py": {"HeldRecords", "Randomness", "RoundedGaussian"},
+    "lab/finetuner.py": {"SampledGaussian"},
+    "lab/published_topk.py": {"ExponentialMechanism", "HeldRecords", "Randomness"},
     "lab/votes.py": {"RoundedGaussian", "SampledGaussian"},
     "lab/projection_queries.py": {
         "HeldRecords",

@@ -15,7 +15,7 @@ from dppl._utils import validate
 from dppl._utils.types import Array, Float
 from dppl.audit.bounds import CAUTION, clopper_pearson, proved_by
 from dppl.errors import ParameterError
-from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, RenyiDP
 from dppl.kernel.queries import CoinPressMeans
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.testing import Asked, recorded
@@ -382,7 +382,7 @@ def _best_pool(
     p_low, _ = clopper_pearson(half * p, half, error)
     _, q_high = clopper_pearson(half * q, half, error)
     parameter: Literal["rho", "epsilon"] = (
-        "rho" if isinstance(budget, ZCDP) else "epsilon"
+        "rho" if isinstance(budget, ZCDP | RenyiDP) else "epsilon"
     )
     expected = proved_by(
         p_low, q_high, parameter, budget.delta if isinstance(budget, ApproxDP) else 0.0

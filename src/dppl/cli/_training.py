@@ -33,6 +33,11 @@ class Budget:
     delta: float | None = option(
         "D", "Far below 1 / number of records, such as 1e-6.", None
     )
+    alpha: float | None = option(
+        "A",
+        "With --epsilon: Rényi DP of this order, which is no epsilon of the others.",
+        None,
+    )
     mu: float | None = option(
         "M",
         "Gaussian DP: 0.2368 is epsilon 1 at delta 1e-6, and 0 a model of public examples alone.",
@@ -45,24 +50,35 @@ class Budget:
 
     def budget(self) -> Spent:
         """Return the budget."""
-        from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP
+        from dppl.kernel.privacy import ApproxDP, GaussianDP, PureDP, RenyiDP
         from dppl.kernel.privacy.budgets import refuse_slip
 
         if (self.mu is None) == (self.epsilon is None):
             raise ParameterError(
-                "specify exactly one budget: --epsilon E --delta D, --mu M, or --epsilon E alone, which is pure DP."
+                "specify exactly one budget: --epsilon E --delta D, --epsilon E --alpha A, --mu M, or --epsilon E alone, "
+                "which is pure DP."
             )
         if self.mu is not None:
             # A delta here would read as part of the promise, which mu makes for every
-            # delta.
-            if self.delta is not None:
-                raise ParameterError(
-                    "belongs to --epsilon; --mu needs none.", parameter="delta"
-                )
+            # delta, as for every order.
+            for name in ("delta", "alpha"):
+                if getattr(self, name) is not None:
+                    raise ParameterError(
+                        "belongs to --epsilon; --mu needs none.", parameter=name
+                    )
             budget: Spent = GaussianDP(self.mu)
             refuse_slip(budget, allowed=self.weak, implied=True)
             return budget
         assert self.epsilon is not None
+        if self.alpha is not None:
+            if self.delta is not None:
+                raise ParameterError(
+                    "is of another notion than --delta; leave one out.",
+                    parameter="alpha",
+                )
+            budget = RenyiDP(self.alpha, self.epsilon)
+            refuse_slip(budget, allowed=self.weak, implied=True)
+            return budget
         if self.delta is None:
             budget = PureDP(self.epsilon, allow_weak=self.weak)
         else:
@@ -81,9 +97,9 @@ class NoiseBudget(Budget):
         """Return the budget."""
         if (self.mu is None) == (self.epsilon is None):
             raise ParameterError(
-                "specify exactly one budget: --epsilon E --delta D, or --mu M."
+                "specify exactly one budget: --epsilon E --delta D, --epsilon E --alpha A, or --mu M."
             )
-        if self.mu is None and self.delta is None:
+        if self.mu is None and self.delta is None and self.alpha is None:
             raise ParameterError("add --delta 1e-6 to the budget.")
         return super().budget()
 

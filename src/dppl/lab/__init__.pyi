@@ -1,4 +1,5 @@
 from .adamix import AdaMix as AdaMix
+from .adaptive import AdaptivePrototypes as AdaptivePrototypes
 from .ceilings import NonPrivateLDA as NonPrivateLDA
 from .ceilings import NonPrivateLogisticRegression as NonPrivateLogisticRegression
 from .ceilings import NonPrivateNearestMean as NonPrivateNearestMean
@@ -19,6 +20,7 @@ from .moments import FeatureCovariance as FeatureCovariance
 from .moments import LeastSquares as LeastSquares
 from .moments import Newton as Newton
 from .projected import ProjectedPrototypes as ProjectedPrototypes
+from .selected import PublishedTopK as PublishedTopK
 from .stream_probe import FullDataContinual as FullDataContinual
 from .stream_probe import NaiveContinual as NaiveContinual
 from .voting import PrivateNeighbours as PrivateNeighbours

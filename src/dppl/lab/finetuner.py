@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dppl._utils.optional import optional
-from dppl.errors import ParameterError
+from dppl.errors import Argument, BudgetError, ParameterError
 from dppl.finetune.gradients import as_inputs
 from dppl.finetune.layers import to_group_norm
 from dppl.finetune.sparse import SparseFinetuner
@@ -21,6 +21,10 @@ from dppl.finetune.weights import (
     is_convolution,
     select_weights,
 )
+from dppl.kernel.mechanisms import SampledGaussian
+from dppl.kernel.privacy import ApproxDP
+from dppl.kernel.privacy.sensitivity import RADIUS
+from dppl.lab.moments_accountant import multiplier_by_moments
 from dppl.methods.parameters import parameters
 
 _BATCH = 256  # of statistics, which are means over batches
@@ -28,7 +32,7 @@ _BATCH = 256  # of statistics, which are means over batches
 
 @parameters
 class ControlFinetuner(SparseFinetuner):
-    """Train weights of a network as `SparseFinetuner` does, or other weights, or from another start.
+    """Train weights of a network as `SparseFinetuner` does, or other weights, from another start, or with more noise.
 
     Parameters
     ----------
@@ -38,6 +42,10 @@ class ControlFinetuner(SparseFinetuner):
     start : {"public", "random"}, default="public"
         Whether weights start as they are, or at random, with group normalisation in the
         place of batch normalisation: DP-SGD from scratch [2]_.
+    accounting : {"distributions", "moments"}, default="distributions"
+        How the noise is found for an ApproxDP budget: by privacy loss distributions, or
+        as published, by the moments accountant (Rényi divergences) [2]_, which proves
+        less, and so asks for more noise. The statement gives what this noise costs.
 
     Notes
     -----
@@ -57,6 +65,43 @@ class ControlFinetuner(SparseFinetuner):
 
     mask: Literal["largest", "random"] = "largest"
     start: Literal["public", "random"] = "public"
+    accounting: Literal["distributions", "moments"] = "distributions"
+
+    def _training(self, shape: tuple[int, ...], **further: Any) -> Training:
+        training = super()._training(shape, **further)
+        if self.accounting == "distributions":
+            return training
+        if not isinstance(training.budget, ApproxDP):
+            raise BudgetError(
+                "the moments accountant is for approximate DP; use ApproxDP, not "
+                f"{training.budget!r}."
+            )
+        if training.heads:
+            raise ParameterError(
+                "must be 'distributions' with a default head, whose releases it does not count; or leave out ",
+                Argument("default_head", True),
+                ".",
+                parameter="accounting",
+            )
+        one = training.measurements["gradients"]
+        noise = one.mechanism
+        # The rate at which coins are tossed, rounded as they are.
+        rate = 1.0
+        if isinstance(noise, SampledGaussian):
+            rate = noise.describe(training.gradients.statistic).parameters[
+                "sampling_rate"
+            ]
+        multiplier = multiplier_by_moments(
+            training.budget.epsilon, training.budget.delta, rate, training.steps
+        )
+        # Never less than what is proved of it otherwise.
+        noise = with_noise(noise, max(multiplier * RADIUS, noise.noise_std))
+        release = noise.describe(training.gradients.statistic)
+        training.measurements = {
+            "gradients": replace(one, mechanism=noise, release=release)
+        }
+        training.guarantee = replace(training.guarantee, releases=(release,))
+        return training
 
     def _selected(self, n_classes: int) -> tuple[Any, WeightSelection]:
         module, selection = super()._selected(n_classes)
@@ -96,10 +141,16 @@ class NonPrivateFinetuner(ControlFinetuner):
             return training
         one = training.measurements["gradients"]
         # One step of rounding, of 2²² that a record may add.
-        each = replace(one.mechanism.each, noise_std=1.0)
-        quiet = replace(one.mechanism, each=each)
+        quiet = with_noise(one.mechanism, 1.0)
         training.measurements = {"gradients": replace(one, mechanism=quiet)}
         return training
+
+
+def with_noise(mechanism: Any, noise_std: float) -> Any:
+    """Return the mechanism with another noise in each release."""
+    if isinstance(mechanism, SampledGaussian):
+        return replace(mechanism, each=replace(mechanism.each, noise_std=noise_std))
+    return replace(mechanism, noise_std=noise_std)
 
 
 class NonPrivateStatistics(NonPrivateFinetuner):

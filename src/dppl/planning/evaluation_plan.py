@@ -24,7 +24,7 @@ from dppl.evaluation.intervals import (
 )
 from dppl.evaluation.measuring import measurements, variance
 from dppl.kernel.measure import calibrated
-from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, RenyiDP
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.queries import ADD_REMOVE
 from dppl.planning.guessed_sizes import checked_guesses, rising_sizes
@@ -123,6 +123,9 @@ class EvaluationPlan:
             return GaussianDP(mu).to_approx(self.budget.delta)
         if isinstance(self.budget, ZCDP):
             return ZCDP(mu * mu / 2)
+        if isinstance(self.budget, RenyiDP):
+            alpha = self.budget.alpha
+            return RenyiDP(alpha, alpha * mu * mu / 2)
         return GaussianDP(mu)
 
     def to_dict(self) -> dict[str, Any]:

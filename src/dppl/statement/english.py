@@ -60,6 +60,9 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.CLIPPED_GRADIENTS: "sum of clipped gradients ({n_classes} x {dim})",
     Statistic.CLIPPED_LABEL_GRADIENTS: "sum of clipped gradients of all labels ({n_classes} x {dim})",
     Statistic.SCALED_GRADIENTS: "sum of scaled gradients ({n_classes} x {dim})",
+    Statistic.COUNTED_GRADIENTS: (
+        "sum of scaled gradients ({n_classes} x {dim}), and the number of long ones times {weight}"
+    ),
     Statistic.NETWORK_GRADIENTS: "sum of clipped gradients ({n_weights} trained weights)",
     Statistic.LONG_GRADIENTS: "number of long gradients",
     Statistic.HESSIANS: "Hessians of each class ({n_classes} x {dim} x {dim})",
@@ -120,6 +123,7 @@ MECHANISMS: Mapping[Code, str] = {
     Mechanism.COINPRESS: "CoinPress mechanism ({n_steps} steps of rounded Gaussian noise)",
     Mechanism.EXPONENTIAL: "exponential mechanism",
     Mechanism.JOINT_EXPONENTIAL: "joint exponential mechanism (top-{n_selected})",
+    Mechanism.PUBLISHED_TOP_K: "top-K by DPPL-v1's law, in which ranks of public rows count",
     Mechanism.REPEAT_AND_SELECT: "repeat-and-select mechanism (a geometric number of runs)",
 }
 

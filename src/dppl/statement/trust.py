@@ -34,9 +34,11 @@ OUTSIDE = (
     "finetune.backward",
     "finetune.gradients",
     "finetune.schedule",
+    "lab.adapt_queries",
     "lab.episode_queries",
     "lab.friendly",
     "lab.projection_queries",
+    "lab.published_topk",
     "lab.votes",
 )
 # What every fit runs to read, to query and to state its cost.
@@ -67,6 +69,7 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.HITS_OF_EXAMPLES: _SOFTMAX,
     Statistic.SHORTFALLS: _SOFTMAX,
     Statistic.HESSIANS: ("kernel.queries.softmax_curvatures",),
+    Statistic.COUNTED_GRADIENTS: ("lab.adapt_queries", *_SOFTMAX),
     Statistic.LABEL_COUNTS: _LABELS,
     Statistic.CLIPPED_LABEL_GRADIENTS: _LABELS,
     Statistic.LABEL_SHORTFALLS: _LABELS,
@@ -105,6 +108,7 @@ MECHANISMS: dict[Mechanism, tuple[str, ...]] = {
     Mechanism.JOINT_EXPONENTIAL: ("kernel.mechanisms.exponential",),
     Mechanism.REPEAT_AND_SELECT: ("kernel.privacy.accounting",),
     Mechanism.FRIENDLY_CORE: ("lab.friendly",),
+    Mechanism.PUBLISHED_TOP_K: ("kernel.mechanisms.exponential", "lab.published_topk"),
 }
 # Modules that run in some fits, where the guarantee does not tell in which.
 IN_SOME_FITS = {

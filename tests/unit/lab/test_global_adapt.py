@@ -1,14 +1,17 @@
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
 
-from dppl import ZCDP
+from dppl import ZCDP, ApproxDP
 from dppl.errors import ParameterError
 from dppl.io import load_sample
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.lab import GlobalAdapt
+from dppl.lab.adapt_queries import CountedGradients
 from dppl.methods import LinearProbe
 
 CLASSES = ["a", "b", "c"]
@@ -75,11 +78,12 @@ def recorded_bounds(monkeypatch):
     return bounds
 
 
+@pytest.mark.parametrize("size", [{}, {"batch_size": 90.0, "clip": 0.5}])
 @pytest.mark.parametrize(
     ("bound", "threshold", "rate"), [(0.9, 1.0, 0.1), (0.6, 1.0, 0.3), (1.1, 0.8, 0.1)]
 )
 def test_without_noise_it_is_the_published_algorithm(
-    bound, threshold, rate, monkeypatch
+    bound, threshold, rate, size, monkeypatch
 ):
     """Rows of norm 1, whose lattice rows are shorter by rounding: hence a tolerance of 1e-3, and few steps."""
     axes = np.eye(16)
@@ -88,9 +92,10 @@ def test_without_noise_it_is_the_published_algorithm(
     bounds = recorded_bounds(monkeypatch)
     options = {
         "steps": 12,
-        "learning_rate": 1.0,
+        "learning_rate": 1.0 / size.get("clip", 1.0),
         "upper_bound": bound,
         "threshold": threshold,
+        **size,
     }
     model = make(fixed={"momentum": 0.0, "upper_bound_rate": rate}, **options).fit(
         X, np.array(CLASSES)[y]
@@ -148,7 +153,59 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_counts():
     assert (gradients.times, longer.times, size.times) == (7, 7, 1)
 
 
-WRONG = {"upper_bound": (2.0, -1.0), "threshold": (math.nan,), "steps": (1.5,)}
+def test_gradient_and_count_of_a_batch_cost_as_two_published_multipliers():
+    """1/σ² = 1/σ₁² + 1/σ₂², on whole batches by squares of mu, and on samples by dp-accounting."""
+    X, y = problem(n=9)
+    options = {"steps": 7, "batch_size": 5.0}
+    model = make(ZCDP(0.37), **options).fit(X, y)
+    (both,) = model.guarantee_.releases
+    scale = RESOLUTION * math.sqrt(model.lattice_.squared_norm)
+
+    def combined(release):
+        gradient, count = (
+            release.parameters["noise_std"] / one
+            for one in (scale, release.statistic["weight"])
+        )
+        return math.sqrt(1 / (1 / gradient**2 + 1 / count**2))
+
+    assert 7 / combined(both) ** 2 == pytest.approx(2 * 0.37, rel=1e-9)
+    budget = ApproxDP(2.0, 1e-5)
+    (sampled,) = (
+        make(budget, sampling_rate=0.2, **options).fit(X, y).guarantee_.releases
+    )
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(
+            sampled.parameters["sampling_rate"],
+            dp_accounting.GaussianDpEvent(combined(sampled)),
+        ),
+        7,
+    )
+    by_renyi = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-5)
+    exact = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(1e-5)
+    assert 1.97 < exact < 2.001 < by_renyi
+
+
+def test_a_record_adds_no_more_to_gradient_and_count_than_is_stated():
+    """The longest residual, √2, and a row of the full length; a record of another class adds as much to other entries."""
+    lattice = Lattice(DIM)
+    query = CountedGradients(lattice, 3)
+    at = {"weights": np.zeros((3, DIM)), "offsets": np.array([50.0, 0.0, 0.0])}
+    some = lattice.transform(np.random.default_rng(0).normal(size=(2000, DIM)))
+    rows = some[[np.square(some.astype(int)).sum(axis=1).argmax()]]
+    for threshold, counted in ((1.4, True), (1.5, False)):
+        value = query.exact([rows], np.array([1]), clip=0.7, threshold=threshold, **at)
+        squared = sum(int(one) ** 2 for one in value)
+        assert squared <= query.squared_norm
+        assert bool(value[-1]) == counted
+        assert (squared > 0.999 * query.squared_norm) == counted
+
+
+WRONG = {
+    "upper_bound": (2.0, -1.0),
+    "threshold": (math.nan,),
+    "steps": (1.5,),
+    "batch_size": (0.0,),
+}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dppl import (
     PublicData,
     PublicPrototypes,
     PureDP,
+    RenyiDP,
     SoftmaxPrototypes,
     lab,
 )
@@ -42,6 +43,7 @@ REPLACE = {"adjacency": "replace-one"}
 MODELS = {
     "mean-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "mean-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2]),
+    "mean-renyi": MeanPrototypes(RenyiDP(8.0, 4.0), [0, 1, 2]),
     "mean-approx": MeanPrototypes(
         ApproxDP(1.0, 1e-6),
         [0.0, 1.0, 2.0],

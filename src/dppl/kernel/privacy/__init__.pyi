@@ -3,6 +3,7 @@ from .budgets import ApproxDP as ApproxDP
 from .budgets import Budget as Budget
 from .budgets import GaussianDP as GaussianDP
 from .budgets import PureDP as PureDP
+from .budgets import RenyiDP as RenyiDP
 from .composition import Composed as Composed
 from .composition import Cost as Cost
 from .composition import compose as compose

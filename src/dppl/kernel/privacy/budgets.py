@@ -1,4 +1,4 @@
-"""Budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
+"""Budgets with their notion: pure, Gaussian, zero-concentrated, Rényi and approximate differential privacy.
 
 A number such as 1.0 means nothing without its notion, so budgets of different notions
 neither compare nor mix; the conversions that exist are methods, and those that do not
@@ -41,9 +41,11 @@ _REMAINDER = 1e-5
 
 
 class Budget(ABC):
-    """Base of the four notions: a frozen dataclass whose fields are the parameters of the notion."""
+    """Base of the five notions: a frozen dataclass whose fields are the parameters of the notion."""
 
     notion: ClassVar[str]
+    # Whether its epsilon is that of pure or approximate DP.
+    states_epsilon: ClassVar[bool] = False
     # Whether an epsilon or a delta is meant that protects hardly anybody; no part of the
     # promise.
     allow_weak: bool = False
@@ -72,7 +74,7 @@ class Budget(ABC):
     def usual_epsilon(self) -> float:
         """The epsilon of the budget; of one that has none, what it implies at a delta of 1e-6."""
         parameters = self.to_dict()
-        if "epsilon" in parameters or self.is_zero:
+        if self.states_epsilon or self.is_zero:
             return parameters.get("epsilon", 0.0)
         try:
             mu = self.gaussian_allowance().mu
@@ -89,7 +91,7 @@ class Budget(ABC):
         warnings = []
         epsilon = self.usual_epsilon
         implied = ""
-        if "epsilon" not in self.to_dict():
+        if not self.states_epsilon:
             implied = f" It implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(USUAL_DELTA)}."
         delta = self.to_dict().get("delta", 0.0)
         if epsilon >= weak:
@@ -159,6 +161,7 @@ class PureDP(Budget):
     epsilon: float
     allow_weak: bool = field(default=False, kw_only=True, compare=False, repr=False)
     notion: ClassVar[str] = "pure DP"
+    states_epsilon: ClassVar[bool] = True
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
@@ -251,6 +254,81 @@ class ZCDP(Budget):
 
 
 @dataclass(frozen=True, slots=True)
+class RenyiDP(Budget):
+    """Rényi differential privacy of one order (Mironov 2017, arXiv:1702.07476, Definition 4).
+
+    It says nothing of other orders than `alpha` and lower ones, so what it implies in
+    approximate DP is weaker than what a fit proves by its noise, which the statement
+    gives.
+
+    Parameters
+    ----------
+    alpha : float
+        The order, above 1.
+    epsilon : float
+        Bound on the Rényi divergence of this order between neighbours, greater than 0.
+        It is no epsilon of pure or approximate DP. Gaussian noise of zCDP cost rho
+        spends exactly alpha·rho.
+
+    Examples
+    --------
+    >>> RenyiDP(alpha=8, epsilon=4).gaussian_allowance()
+    GaussianDP(mu=1.0)
+    >>> round(RenyiDP(alpha=8, epsilon=4).to_approx(1e-6).epsilon, 3)
+    5.543
+    """
+
+    alpha: float
+    epsilon: float
+    notion: ClassVar[str] = "Rényi DP"
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        super(RenyiDP, self).__post_init__()
+        if self.alpha <= 1:
+            raise ParameterError(
+                f"must be above 1; got {self.alpha!r}.", parameter="alpha"
+            )
+
+    def __le__(self, other: object) -> bool:
+        """Compare budgets of one order: divergences of two orders do not order each other."""
+        if isinstance(other, RenyiDP) and other.alpha != self.alpha:
+            raise BudgetError(
+                f"{self!r} and {other!r} are of different orders and do not compare."
+            )
+        return super(RenyiDP, self).__le__(other)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the parameters by name, first what is spent."""
+        return {"epsilon": self.epsilon, "alpha": self.alpha}
+
+    @property
+    def usual_epsilon(self) -> float:
+        """The epsilon that it implies at a delta of 1e-6."""
+        return self.to_approx(USUAL_DELTA).epsilon
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The zCDP cost that spends it."""
+        return Fraction(as_typed(self.epsilon)) / Fraction(self.alpha)
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the epsilon that the divergence of this order proves at `delta`, rounded up."""
+        validate.open_unit(delta=delta)
+        from dppl.kernel.privacy.accounting import epsilon_at_order
+
+        return ApproxDP(epsilon_at_order(self.epsilon, delta, self.alpha), delta)
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return mu = sqrt(2·epsilon/alpha), rounded down: Gaussian noise has divergence alpha·mu²/2."""
+        return GaussianDP(root_below(2 * self.exact_rho))
+
+    def selection_epsilon(self) -> float:
+        """Return sqrt(8·epsilon/alpha), rounded down, as of zCDP."""
+        return root_below(8 * self.exact_rho)
+
+
+@dataclass(frozen=True, slots=True)
 class ApproxDP(Budget):
     """Approximate differential privacy (Dwork, Kenthapadi, McSherry, Mironov, Naor 2006).
 
@@ -271,6 +349,7 @@ class ApproxDP(Budget):
     delta: float
     allow_weak: bool = field(default=False, kw_only=True, compare=False, repr=False)
     notion: ClassVar[str] = "approximate DP"
+    states_epsilon: ClassVar[bool] = True
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the budget itself if `delta` is not smaller than its own."""
@@ -293,9 +372,7 @@ class ApproxDP(Budget):
 def checked_budget(budget: object) -> Budget:
     """Return the budget if it is one."""
     if not isinstance(budget, Budget):
-        notions = (
-            "GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon)"
-        )
+        notions = "GaussianDP(mu), ZCDP(rho), RenyiDP(alpha, epsilon), ApproxDP(epsilon, delta) or PureDP(epsilon)"
         raise ParameterError(
             f"budget must be {notions}: a number means nothing without its notion; got {type(budget).__name__}."
         )
@@ -313,12 +390,11 @@ def refuse_slip(
         return
     given = {"delta": 0.0} | budget.to_dict()
     strength = next(name for name in given if name != "delta")
-    if implied:
+    epsilon = 0.0
+    if implied or budget.states_epsilon:
         epsilon = budget.usual_epsilon
-    else:
-        epsilon = given.get("epsilon", 0.0)
     most = "at most 20"
-    if strength != "epsilon":
+    if not budget.states_epsilon:
         most = (
             f"so small that epsilon is at most 20 at delta = {rounded_up(USUAL_DELTA)}"
         )
@@ -344,13 +420,14 @@ def check_strength(budget: object, stacklevel: int) -> None:
 
 
 def budget_from_dict(fields: dict[str, float], **how: bool) -> Budget:
-    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
+    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or that with ``alpha`` or ``delta``."""
     kinds: dict[tuple[str, ...], Callable[..., Budget]]
     kinds = {
         ("mu",): GaussianDP,
         ("rho",): ZCDP,
         ("epsilon",): PureDP,
         ("delta", "epsilon"): ApproxDP,
+        ("alpha", "epsilon"): RenyiDP,
     }
     kind = kinds.get(tuple(sorted(fields)))
     if kind is None:
@@ -410,7 +487,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
     """Return what a fit on single rows may spend, so that `n_rows` rows together cost no more than `budget`.
 
     It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP,
-    or in pure DP to selections. The rows are in different classes. Either all releases
+    or in pure DP to selections, and of Rényi DP in zCDP. The rows are in different classes. Either all releases
     are selections, whose costs add up in pure DP (`selects`), or what is released of a
     class follows from the rows of that class alone, with its own noise.
 
@@ -425,6 +502,8 @@ def budget_of_one(budget: Budget, n_rows: int, *, selects: bool) -> Budget:
     squared = _HEAD_ROOM * (n_rows**2 if selects else n_rows)
     if isinstance(budget, ZCDP):
         return ZCDP(below(Fraction(as_typed(budget.rho)) / squared))
+    if isinstance(budget, RenyiDP):
+        return ZCDP(below(budget.exact_rho / squared))
     return GaussianDP(
         root_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared)
     )

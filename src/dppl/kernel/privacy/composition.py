@@ -22,6 +22,7 @@ from dppl.kernel.privacy.budgets import (
     Budget,
     GaussianDP,
     PureDP,
+    RenyiDP,
 )
 from dppl.kernel.privacy.rounding import above, cost_of_gaussian
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
@@ -133,14 +134,18 @@ def total_mu(costs: Iterable[Cost]) -> float:
     return 0.0
 
 
-def total_rho(costs: Iterable[Cost]) -> float:
-    """Add zCDP costs exactly and round up once (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7)."""
+def total_rho(costs: Iterable[Cost], order: float = 1.0) -> float:
+    """Add zCDP costs exactly, take them times a Rényi order, and round up once.
+
+    Bun, Steinke (2016), arXiv:1605.02065v1, Lemma 1.7.
+    """
     costs = list(costs)
     if any(cost.mean_runs is not None for cost in costs):
         raise BudgetError(
             "a search for hyper-parameters has no zCDP cost of use; account it in approximate DP."
         )
-    return above(sum((cost.count * cost.exact_rho for cost in costs), Fraction(0)))
+    rho = sum((cost.count * cost.exact_rho for cost in costs), Fraction(0))
+    return above(Fraction(order) * rho)
 
 
 def total_epsilon(costs: Iterable[Cost]) -> float:
@@ -227,6 +232,9 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
         return PureDP(total_epsilon(costs))
     if isinstance(budget, GaussianDP):
         return GaussianDP(total_mu(costs))
+    if isinstance(budget, RenyiDP):
+        # Divergences of one order add up, and of rho-zCDP it is at most alpha·rho.
+        return RenyiDP(budget.alpha, total_rho(costs, budget.alpha))
     return ZCDP(total_rho(costs))
 
 

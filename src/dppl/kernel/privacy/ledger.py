@@ -82,6 +82,7 @@ _ROUTES = {
     ("rho",): ("zcdp",),
     ("epsilon",): ("pure",),
     ("epsilon", "delta"): ("gdp", "renyi"),
+    ("epsilon", "alpha"): ("zcdp",),
 }
 # What a release must cost to be added up by a route, and what to do with others;
 # searches cost none of these.

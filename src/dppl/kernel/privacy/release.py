@@ -31,9 +31,15 @@ NORMS = {
     Mechanism.JOINT_EXPONENTIAL: Norm.MONOTONE_UTILITY,
     Mechanism.REPEAT_AND_SELECT: Norm.L2,
     Mechanism.FRIENDLY_CORE: Norm.L2_IN_RADII_OF_A_CORE,
+    Mechanism.PUBLISHED_TOP_K: Norm.MONOTONE_UTILITY,
 }
 # A quarter of FriendlyCore's delta is for its noise, and one for each of three failures.
 QUARTERS = 4
+
+
+def range_of_ranks(n_public: float, n_selected: float) -> Fraction:
+    """Return 2·log(n/K), rounded up: how far ranks of public rows part the odds of two sets (`lab.published_topk`)."""
+    return Fraction(2 * math.log(n_public / n_selected) * (1 + 1e-12))
 
 
 class Misfit(ValueError):
@@ -57,6 +63,11 @@ def cost_of(
         return cost_of_selection(
             above(count * Fraction(parameters["epsilon_per_selection"]))
         )
+    if mechanism is Mechanism.PUBLISHED_TOP_K:
+        # The ranks first, and then the utilities.
+        ranks = range_of_ranks(parameters["n_public"], parameters["n_selected"])
+        whole = ranks + Fraction(parameters["published_epsilon"]) / 2
+        return cost_of_selection(above(Fraction(parameters["n_selections"]) * whole))
     if mechanism is Mechanism.COINPRESS:
         shares = [
             Fraction(value)

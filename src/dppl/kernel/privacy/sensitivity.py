@@ -123,6 +123,10 @@ _TABLE: dict[Statistic, _Entry] = {
     Statistic.LABEL_OUTCOMES: (lambda of: _labels(of, 2), 4),
     # Whatever the batch, no longer than one clipping norm, so any two are two apart.
     Statistic.EPISODE_GRADIENTS: (lambda of: Fraction((2 * RESOLUTION) ** 2), 1),
+    Statistic.COUNTED_GRADIENTS: (
+        lambda of: RESOLUTION**2 * _row(of) + of["weight"] ** 2,
+        4,
+    ),
     Statistic.NETWORK_GRADIENTS: (lambda of: Fraction(RADIUS**2), 4),
 }
 

@@ -134,6 +134,10 @@ class Statistic(Code):
     CLIPPED_GRADIENTS = "clipped_gradients", {"n_classes": int, "dim": int}
     CLIPPED_LABEL_GRADIENTS = "clipped_label_gradients", {"n_classes": int, "dim": int}
     SCALED_GRADIENTS = "scaled_gradients", {"n_classes": int, "dim": int}
+    COUNTED_GRADIENTS = (
+        "counted_gradients",
+        {"n_classes": int, "dim": int, "weight": int},
+    )
     NETWORK_GRADIENTS = "network_gradients", {"n_weights": int}
     LONG_GRADIENTS = "long_gradients"
     HESSIANS = "hessians", {"n_classes": int, "dim": int}
@@ -183,6 +187,7 @@ class Mechanism(Code):
     JOINT_EXPONENTIAL = "joint_exponential", {"n_selected": int}
     REPEAT_AND_SELECT = "repeat_and_select"
     FRIENDLY_CORE = "friendly_core"
+    PUBLISHED_TOP_K = "published_top_k"
 
     @property
     def adds_integers(self) -> bool:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, RenyiDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.kernel.privacy import accounting
+from dppl.kernel.privacy import Cost, accounting
 from dppl.kernel.privacy.accounting import zcdp_within
 from dppl.kernel.privacy.budgets import (
     as_typed,
@@ -18,6 +18,7 @@ from dppl.kernel.privacy.budgets import (
     refuse_slip,
     rounded_up,
 )
+from dppl.kernel.privacy.composition import covers, total_budget
 from dppl.kernel.privacy.rounding import (
     cost_of_gaussian,
     cost_of_selection,
@@ -32,7 +33,15 @@ deltas = st.floats(1e-12, 0.4)
 @pytest.mark.parametrize(
     "value", [0, -1.0, float("nan"), float("inf"), "1", None, True]
 )
-@pytest.mark.parametrize("make", [PureDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        PureDP,
+        ZCDP,
+        lambda value: ApproxDP(value, 1e-5),
+        lambda value: RenyiDP(8.0, value),
+    ],
+)
 def test_a_budget_refuses_what_is_not_a_positive_number(make, value):
     with pytest.raises(ParameterError, match="greater than 0"):
         make(value)
@@ -328,6 +337,9 @@ def test_the_margin_of_a_conversion_covers_the_rounding_of_floats():
         (ZCDP(0.2098), True),
         (ZCDP(1e6), True),
         (ZCDP(1e300), True),
+        (RenyiDP(25.0, 2.5), False),  # 2.9008
+        (RenyiDP(25.0, 2.6), True),  # 3.0008
+        (RenyiDP(2.0, 1e-6), True),  # of an order that proves little
     ],
 )
 def test_a_budget_of_every_notion_is_weak_by_the_epsilon_that_it_implies(budget, weak):
@@ -390,6 +402,7 @@ def test_that_a_budget_is_meant_is_no_part_of_it(kind, numbers):
         (ZCDP(5.232), ZCDP(5.236)),
         (PureDP(20.0), PureDP(20.1)),
         (ApproxDP(20.0, 1e-6), ApproxDP(20.1, 1e-6)),
+        (RenyiDP(25.0, 19.5), RenyiDP(25.0, 19.7)),
     ],
 )
 def test_every_notion_is_too_weak_from_one_epsilon_on(small, large):
@@ -400,5 +413,52 @@ def test_every_notion_is_too_weak_from_one_epsilon_on(small, large):
     with pytest.raises(ParameterError, match="at most 20") as caught:
         refuse_slip(large, implied=True)
     assert caught.value.parameter == next(iter(large.to_dict()))
-    if "epsilon" not in large.to_dict():
+    if not large.states_epsilon:
         refuse_slip(large)
+
+
+@given(st.floats(1.01, 1e4), sizes)
+def test_the_divergence_of_one_order_is_spent_exactly_and_never_exceeded(
+    alpha, epsilon
+):
+    """Normal densities a distance mu apart have the divergence alpha·mu²/2 (Mironov 2017, Proposition 7)."""
+    budget = RenyiDP(alpha, epsilon)
+    mu = budget.gaussian_allowance().mu
+    typed = Fraction(as_typed(epsilon))
+    spent = Fraction(alpha) * Fraction(mu) ** 2 / 2
+    further = Fraction(alpha) * Fraction(math.nextafter(mu, math.inf)) ** 2 / 2
+    assert spent <= typed < further
+    # Ledgers add rounded costs, and must let the whole budget be spent at once.
+    cost = Cost(**cost_of_gaussian(Fraction(mu) ** 2))
+    assert total_budget(budget, [cost]) <= budget
+    assert covers(budget, [cost])
+    assert not covers(budget, [cost, cost])
+    range_ = Fraction(budget.selection_epsilon())
+    assert Fraction(alpha) * range_**2 / 8 <= typed
+
+
+@pytest.mark.parametrize("alpha", [1.5, 4.0, 32.0])
+def test_an_order_implies_what_dp_accounting_says_of_it(alpha):
+    dp_accounting = pytest.importorskip("dp_accounting")
+    budget = RenyiDP(alpha, 0.75 * alpha)
+    accountant = dp_accounting.rdp.RdpAccountant([alpha])
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(1.5)))
+    expected = accountant.get_epsilon(1e-6)
+    assert budget.to_approx(1e-6).epsilon == pytest.approx(expected, rel=1e-9)
+    # One order knows less than all of them.
+    whole = budget.gaussian_allowance().to_approx(1e-6).epsilon
+    assert whole < budget.to_approx(1e-6).epsilon
+
+
+def test_divergences_of_two_orders_do_not_compare():
+    assert RenyiDP(8.0, 1.0) < RenyiDP(8.0, 2.0)
+    with pytest.raises(BudgetError, match="different orders"):
+        _ = RenyiDP(2.0, 1.0) <= RenyiDP(8.0, 2.0)
+    with pytest.raises(BudgetError, match="different notions"):
+        _ = RenyiDP(2.0, 1.0) <= ZCDP(1.0)
+    with pytest.raises(ParameterError, match="above 1") as caught:
+        RenyiDP(1.0, 1.0)
+    assert caught.value.parameter == "alpha"
+    budget = RenyiDP(8.0, 2.0)
+    assert str(budget) == "epsilon = 2 at alpha = 8, Rényi DP"
+    assert budget_from_dict(budget.to_dict()) == budget

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl import ApproxDP
-from dppl.errors import InputError, ParameterError
+from dppl import ApproxDP, GaussianDP
+from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.networks import load_network
 from dppl.kernel.privacy.sampling import sampled_gaussian_multiplier
@@ -27,6 +27,7 @@ from dppl.lab.experiments.network_methods import on_pixels
 from dppl.lab.experiments.results import write_results
 from dppl.lab.experiments.runner import run_experiment
 from dppl.lab.finetuner import NonPrivateFinetuner, NonPrivateStatistics
+from dppl.lab.moments_accountant import epsilon_by_moments
 from dppl.lab.pretraining import pretrain
 from dppl.lab.resnet import for_cifar, for_photos
 
@@ -315,6 +316,33 @@ def test_a_start_at_random_forgets_the_public_network(torch, place):
     plain = finetuner(SparseFinetuner).fit(X, y)
     ours = finetuner().fit(X, y)
     assert np.array_equal(plain.decision_function(X), ours.decision_function(X))
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_the_moments_accountant_asks_for_more_noise_and_the_statement_for_less(
+    place, rate
+):
+    """Its noise is what RDP gives by Mironov's conversion; what is stated is what that noise costs."""
+    X, y = records()
+    usual, published = (
+        finetuner(accounting=one, budget=2, train=("head",))
+        .set_params(sampling_rate=rate)
+        .fit(X, y)
+        .guarantee_
+        for one in ("distributions", "moments")
+    )
+    ratios = [
+        one.releases[0].parameters["noise_std"] / 2**22 for one in (usual, published)
+    ]
+    assert 1.05 < ratios[1] / ratios[0] < 1.5
+    steps = published.releases[0].times
+    assert epsilon_by_moments(ratios[1], 1e-5, rate, steps) == pytest.approx(2)
+    assert published.stays_within_budget()
+    assert 1 < published.epsilon(1e-5) < 1.9 < usual.epsilon(1e-5) <= 2
+    with pytest.raises(BudgetError, match="use ApproxDP"):
+        finetuner(accounting="moments").set_params(
+            sampling_rate=1.0, budget=GaussianDP(1.0)
+        ).fit(X, y)
 
 
 def test_the_bound_is_what_ever_less_noise_leads_to(place):
