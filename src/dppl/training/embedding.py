@@ -38,6 +38,7 @@ from dppl.io.tables.shards import (
     write_shard,
 )
 from dppl.io.tables.writing import ROWS, Rows, table_schema, to_storage
+from dppl.kernel.parts import once_each
 from dppl.kernel.privacy.terms import Caveat, Term
 from dppl.reasons import SkipReason
 
@@ -155,19 +156,11 @@ def embed(
         "rows": rows,
         "shard_rows": shard_rows,
     }
-    schema = table_schema(
-        source.label_type,
-        encoder.dimension,
-        rows,
-        maker,
-        person_type=source.person_type,
-    )
     report = progress or _no_progress
     shards = _Shards(
         source=source,
         encoder=encoder,
         folder=Path(out).absolute(),
-        schema=schema,
         rows=rows,
         shard_rows=shard_rows,
         workers=workers,
@@ -185,7 +178,7 @@ def embed(
             )
         engine.check()
         make = partial(_make_in_task, shards.to_bytes(), getattr(engine, "cores", 1))
-    with closing(ShardedTable(Path(out), schema, parameters)) as table:
+    with closing(ShardedTable(Path(out), parameters)) as table:
         n = source.count()
         # A source without records still has one shard, which holds the schema.
         numbers = range(max(1, -(-n // shard_rows)))
@@ -207,7 +200,7 @@ def embed(
         numbers = numbers[len(table.done) :]
         with kept_in(table.folder / _KEPT, maker_of(encoder)) as shards.kept:
             written = set()
-            for place, _ in engine.each(make, numbers):
+            for place, _ in once_each(engine, make, numbers):
                 written.add(numbers[place])
                 while (number := len(table.done)) in written:
                     made = made_before(table.folder, number)
@@ -236,7 +229,6 @@ class _Shards:
     source: Source
     encoder: Encoder
     folder: Path
-    schema: pa.Schema
     rows: Rows
     shard_rows: int
     workers: int | None
@@ -245,6 +237,16 @@ class _Shards:
     kept: Kept | None = None
     # A place and the records from there, for whoever makes a later shard.
     _open: tuple[int, Iterator[Record]] | None = field(default=None, init=False)
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of a shard. Pickled, it would have another order of metadata and so other bytes."""
+        return table_schema(
+            self.source.label_type,
+            self.encoder.dimension,
+            self.rows,
+            table_metadata(self.encoder),
+            person_type=self.source.person_type,
+        )
 
     def make(self, number: int) -> None:
         """Write a shard and its note, unless they are there from the same records."""
@@ -268,7 +270,7 @@ class _Shards:
                 window.extend(part)
                 if self.stops and window.skipped:
                     break
-        write_shard(self.folder, number, window, self.schema, records.digest)
+        write_shard(self.folder, number, window, self.schema(), records.digest)
 
     @contextmanager
     def records(self, number: int) -> Iterator[_Stream]:
@@ -286,7 +288,7 @@ class _Shards:
 
     def to_bytes(self) -> bytes:
         """Return what a task needs. Each work has a name, so that none reads on in what was opened for another."""
-        names = ("folder", "schema", "rows", "shard_rows", "workers", "stops")
+        names = ("folder", "rows", "shard_rows", "workers", "stops")
         return pickle.dumps(
             (
                 secrets.token_hex(16),

@@ -229,12 +229,9 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open in one process, and the report next to it."""
 
-    def __init__(
-        self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self._schema = schema
         self._parameters = parameters
         # A report of something else must not be replaced by this one.
         if not folder.exists():
