@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import secrets
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -291,7 +291,7 @@ class _Shards:
         names = ("folder", "rows", "shard_rows", "workers", "stops")
         return pickle.dumps(
             (
-                secrets.token_hex(16),
+                uuid4().hex,
                 Path.cwd(),
                 table_metadata(self.encoder),
                 pickle.dumps((self.source.again, self.encoder)),
