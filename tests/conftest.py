@@ -179,6 +179,16 @@ def ray_engine():
     ray.shutdown()
 
 
+@pytest.fixture
+def by_value(ray_engine, request):
+    """Let Ray take classes of a file of tests along, which workers cannot import."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
 @pytest.fixture(scope="module")
 def browser():
     """Start the system's Chromium, in one module's tests: Playwright keeps an event loop that asyncio's would meet."""

@@ -8,9 +8,9 @@ to lie on the disks of the cluster. So they hold paths, parameters and what was
 released, and never a private row or label; a task reads those itself. Only which
 records are of one person travels. What comes back is as secret as what it is made of:
 sums and scores without noise, or predictions; and so are the bins in which a selection
-has tasks look again.
+has tasks look again. Tasks that embed return nothing: they write shards of the table.
 
-Nothing that a task meets leaves its machine but by these values. An exception becomes a
+Nothing else that a task meets leaves its machine. An exception becomes a
 few words, without the traceback and the text of any library, and warnings are silent
 there.
 """
@@ -54,7 +54,8 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, Value]]:
         """Yield the place and the value of each item once, in any order.
 
-        `function` must be pure: a task may run again, and on another machine.
+        `function` must be pure, or write the same files whenever it is called: a task
+        may run again, and on another machine.
         """
 
 
@@ -183,12 +184,7 @@ class RayEngine:
                 own = {"address": self.address}
             try:
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
-            except (
-                ray.exceptions.RayError,
-                ConnectionError,
-                ValueError,
-                RuntimeError,
-            ) as error:
+            except Exception as error:  # a node that starts too slowly raises just that
                 kind = type(error).__name__
                 what = f"Ray does not start on this machine ({kind}); see that it has memory and disk, and try again."
                 if self.address is not None:

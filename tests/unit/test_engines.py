@@ -260,16 +260,6 @@ class Dying:
         return self.part.read()
 
 
-@pytest.fixture
-def by_value(ray_engine):
-    """Let Ray take classes of this file along, which workers cannot import."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-
-
 def dying(folder, marks, times):
     table = read_parts(folder)
     parts = list(table.parts)

@@ -11,9 +11,10 @@ from dppl import io, training
 from dppl._utils.progress import progress
 from dppl.cli._output import console, echo, printable, table_of, tell_owner
 from dppl.cli._pairs import parse_pairs
-from dppl.cli._records import Persons, X, Y, labels_hint, reading
+from dppl.cli._records import Engine, Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
 from dppl.cli._unusable import BeforeCharge
+from dppl.engines import engine_of
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _list_encoders() -> None:
 
 
 @request("out", "encoder", "x", "y")
-class Embed(X, Y, Persons, BeforeCharge):
+class Embed(X, Y, Persons, BeforeCharge, Engine):
     r"""Embed raw images or texts with a frozen public encoder.
 
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
@@ -104,12 +105,15 @@ class Embed(X, Y, Persons, BeforeCharge):
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
         options["unusable"] = "stop" if self.unusable == "stop" else "skip"
+        engine = engine_of(self.engine)
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source()
         self.check_first(lambda: (records, None))
         encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
-            done = training.embed(records, encoder, out, progress=advance, **options)
+            done = training.embed(
+                records, encoder, out, progress=advance, engine=engine, **options
+            )
         echo(
             f"Table: {printable(out)}"
             + ("" if done.is_new else ", finished before; nothing to do")

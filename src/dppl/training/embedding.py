@@ -1,31 +1,44 @@
-"""From records to a table of embeddings, in bounded memory."""
+"""From records to a table of embeddings, in bounded memory: in this process, or in tasks of an engine."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import chdir, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 
 from dppl._utils import validate
 from dppl._utils.types import Float32
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.errors import DpplError, ParameterError
+from dppl.engines import Engine, LocalEngine
+from dppl.errors import DpplError, EngineError, ParameterError
 from dppl.io.kept import Kept, kept_in
 from dppl.io.records.decoding import decode, described, quiet
 from dppl.io.records.record import BadRecord, Payload, Record, Source
-from dppl.io.tables.shards import ShardedTable, Skipped, SourceChanged, Window
+from dppl.io.tables.shards import (
+    ShardedTable,
+    Skipped,
+    SourceChanged,
+    Window,
+    made_before,
+    write_shard,
+)
 from dppl.io.tables.writing import ROWS, Rows, table_schema, to_storage
+from dppl.kernel.parts import once_each
 from dppl.kernel.privacy.terms import Caveat, Term
 from dppl.reasons import SkipReason
 
@@ -71,10 +84,12 @@ def embed(
     unusable: Literal["skip", "stop"] = "skip",
     shard_rows: int | None = None,
     progress: Callable[[int], object] | None = None,
+    engine: Engine | None = None,
 ) -> Embedded:
     """Embed the records of a source and write them as a folder of Parquet shards.
 
-    Interrupted work goes on where it stopped and ends with the same bytes. Memory does not grow with the number of records.
+    Interrupted work goes on where it stopped and ends with the same bytes, as does work of tasks in any order. Memory
+    does not grow with the number of records.
 
     Parameters
     ----------
@@ -96,6 +111,10 @@ def embed(
         4096 of others.
     progress : callable, default=None
         Called with the number of records done since the last call.
+    engine : Engine, default=None
+        Where shards are made: `dppl.engines.RayEngine` makes them in tasks, on machines
+        that see the files of the source and `out` under the same paths. None is this
+        process.
 
     Returns
     -------
@@ -105,10 +124,13 @@ def embed(
     ------
     ParameterError
         If a parameter breaks its rule, the encoder is of another modality than the
-        source, or `out` holds something else or was begun with other parameters.
+        source, `out` holds something else or was begun with other parameters, or the
+        records lie in no files that tasks could read.
     InputError
         If the source cannot be read or has changed since the work was interrupted, or a
         record stops the work.
+    EngineError
+        If the engine does not work, or an encoder differs on one of its machines.
 
     Notes
     -----
@@ -116,7 +138,8 @@ def embed(
     report are as private as the records. An embedding depends on its record alone if
     the encoder's fingerprint says that its rows are independent; else the table's
     metadata say ``not_covered``. Whether a record is skipped depends on that record
-    alone. No message tells a record or a number of them.
+    alone. No message tells a record or a number of them. Tasks read records and write
+    shards themselves: what travels is paths and parameters.
     """
     validate.one_of(ROWS, rows=rows)
     validate.one_of(("skip", "stop"), unusable=unusable)
@@ -133,49 +156,168 @@ def embed(
         "rows": rows,
         "shard_rows": shard_rows,
     }
-    schema = table_schema(
-        source.label_type,
-        encoder.dimension,
-        rows,
-        maker,
-        person_type=source.person_type,
+    report = progress or _no_progress
+    shards = _Shards(
+        source=source,
+        encoder=encoder,
+        folder=Path(out).absolute(),
+        rows=rows,
+        shard_rows=shard_rows,
+        workers=workers,
+        stops=unusable == "stop",
     )
-    report = progress or (lambda _: None)
-    with closing(ShardedTable(Path(out), schema, parameters)) as table:
-        # Records of finished shards are passed over; their hash must be the same as
+    if engine is None or isinstance(engine, LocalEngine):
+        engine = LocalEngine()
+        shards.progress = report
+        make: Callable[[int], None] = shards.make
+    else:
+        if source.again is None:
+            raise ParameterError(
+                "needs records in files that every task can read; write these to a file first.",
+                parameter="engine",
+            )
+        engine.check()
+        make = partial(_make_in_task, shards.to_bytes(), getattr(engine, "cores", 1))
+    with closing(ShardedTable(Path(out), parameters)) as table:
+        n = source.count()
+        # A source without records still has one shard, which holds the schema.
+        numbers = range(max(1, -(-n // shard_rows)))
+        # Records of finished shards are passed over; their hashes must be the same as
         # before: a table has one source.
-        records = _Stream(source)
-        for shard in table.done:
-            deque(islice(records, shard.records), maxlen=0)
-            if records.digest != shard.source:
+        for number, shard in enumerate(table.done):
+            with shards.records(number) as records:
+                deque(records, maxlen=0)
+            if number not in numbers or records.digest != shard.source:
                 raise SourceChanged(table.folder)
             report(shard.records)
-        if table.finished and next(records, None) is not None:
+        if table.finished and len(table.done) < len(numbers):
             raise SourceChanged(table.folder)
-        if unusable == "stop" and any(shard.skipped for shard in table.done):
+        if shards.stops and any(shard.skipped for shard in table.done):
             table.refuse([])
         if table.finished:
             (table.folder / _KEPT).unlink(missing_ok=True)
             return Embedded(table.folder, table.report, False)
-        taken = shard_rows
-        with kept_in(table.folder / _KEPT, maker_of(encoder)) as kept:
-            while taken == shard_rows:
-                before = records.count
-                window = Window()
-                for part in _windows(
-                    islice(records, shard_rows), encoder, rows, workers, report, kept
-                ):
-                    window.extend(part)
-                    if unusable == "stop" and window.skipped:
-                        table.refuse(window.skipped)
-                taken = records.count - before
-                # A source without records still has one shard, which holds the schema.
-                if taken or not table.done:
-                    table.append(window, taken, records.digest)
-                    if kept is not None:
-                        kept.clear()
+        numbers = numbers[len(table.done) :]
+        with kept_in(table.folder / _KEPT, maker_of(encoder)) as shards.kept:
+            written = set()
+            for place, _ in once_each(engine, make, numbers):
+                written.add(numbers[place])
+                while (number := len(table.done)) in written:
+                    made = made_before(table.folder, number)
+                    if made is not None and made.skipped and shards.stops:
+                        table.refuse(made.skipped)
+                    expected = min(shard_rows, n - number * shard_rows)
+                    if made is None or made.records != expected:
+                        raise SourceChanged(table.folder)
+                    table.append(made)
+                    if shards.progress is not report:
+                        report(made.records)
+                    if shards.kept is not None:
+                        shards.kept.clear()
         table.finish()
     return Embedded(table.folder, table.report, True)
+
+
+def _no_progress(_: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(kw_only=True)
+class _Shards:
+    """Makes the shards of a table, one at a time: in the process that owns the table, or in a task."""
+
+    source: Source
+    encoder: Encoder
+    folder: Path
+    rows: Rows
+    shard_rows: int
+    workers: int | None
+    stops: bool  # at a record that cannot be used
+    progress: Progress = _no_progress
+    kept: Kept | None = None
+    # A place and the records from there, for whoever makes a later shard.
+    _open: tuple[int, Iterator[Record]] | None = field(default=None, init=False)
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of a shard. Pickled, it would have another order of metadata and so other bytes."""
+        return table_schema(
+            self.source.label_type,
+            self.encoder.dimension,
+            self.rows,
+            table_metadata(self.encoder),
+            person_type=self.source.person_type,
+        )
+
+    def make(self, number: int) -> None:
+        """Write a shard and its note, unless they are there from the same records."""
+        made = made_before(self.folder, number)
+        if made is not None:
+            with self.records(number) as records:
+                deque(records, maxlen=0)
+            if records.digest == made.source:
+                self.progress(made.records)
+                return
+        window = Window()
+        with self.records(number) as records:
+            for part in _windows(
+                records,
+                self.encoder,
+                self.rows,
+                self.workers,
+                self.progress,
+                self.kept,
+            ):
+                window.extend(part)
+                if self.stops and window.skipped:
+                    break
+        write_shard(self.folder, number, window, self.schema(), records.digest)
+
+    @contextmanager
+    def records(self, number: int) -> Iterator[_Stream]:
+        """Give the records of a shard, read on from those of the last one where these come before."""
+        first = number * self.shard_rows
+        place, records = self._open or (first + 1, iter(()))
+        # Where the block raises it stays like this, for then nobody knows the place.
+        self._open = None
+        if place > first or (self.source.seeks and place < first):
+            place, records = first, self.source.since(first)
+        deque(islice(records, first - place), maxlen=0)
+        window = _Stream(islice(records, self.shard_rows))
+        yield window
+        self._open = first + window.count, records
+
+    def to_bytes(self) -> bytes:
+        """Return what a task needs. Each work has a name, so that none reads on in what was opened for another."""
+        names = ("folder", "rows", "shard_rows", "workers", "stops")
+        return pickle.dumps(
+            (
+                uuid4().hex,
+                Path.cwd(),
+                table_metadata(self.encoder),
+                pickle.dumps((self.source.again, self.encoder)),
+                {name: getattr(self, name) for name in names},
+            )
+        )
+
+
+def _make_in_task(content: bytes, cores: int, number: int) -> None:
+    _shards_from(content, cores).make(number)
+
+
+@lru_cache(maxsize=1)
+def _shards_from(content: bytes, cores: int) -> _Shards:
+    """Open the source and load the encoder in another process, whose tasks share both."""
+    _, folder, maker, opened, common = pickle.loads(content)
+    with chdir(folder):  # the URI of an encoder may be a relative path
+        again, encoder = pickle.loads(opened)
+    if table_metadata(encoder) != maker:
+        raise EngineError(
+            "the encoder must be the same on all machines of a cluster; libraries, weights or processors differ."
+        )
+    if isinstance(encoder, FixedShapeEncoder):
+        encoder.workers = cores
+    common["workers"] = common["workers"] or cores
+    return _Shards(source=again(), encoder=encoder, **common)
 
 
 def embed_windows(
@@ -220,11 +362,11 @@ def maker_of(encoder: Encoder) -> str:
 
 
 class _Stream(Iterator[Record]):
-    """The records of a source, with the number and the hash of those that went by."""
+    """Records of a source, with the number and the hash of those that went by."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, records: Iterator[Record]) -> None:
         self.count = 0
-        self._records = iter(source)
+        self._records = records
         self._hash = sha256()
 
     def __next__(self) -> Record:

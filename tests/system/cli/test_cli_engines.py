@@ -2,7 +2,9 @@
 
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import dppl
 from dppl.io import write_table
@@ -101,6 +103,36 @@ def test_an_engine_is_local_ray_or_an_address(task, cli):
     assert result.exit_code == 2
     assert "--engine must be local, ray, or the address of a cluster" in result.stderr
     assert not task.out.exists()
+
+
+def test_a_table_that_ray_embeds_has_the_bytes_of_one_process(
+    tmp_path, cli, ray_engine
+):
+    """And a record that cannot be used is listed for its owner, and not printed."""
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    (tmp_path / "photos" / "a" / "Jane.png").write_bytes(b"no image")
+    printed = []
+    tables = []
+    for engine in ("local", "ray"):
+        (tmp_path / engine).mkdir()
+        out = tmp_path / engine / "t"
+        result = cli(
+            "embed",
+            *(tmp_path / "photos", "--encoder", "pixels", "--out", out),
+            *("--options", "shard_rows=5", "--engine", engine),
+        )
+        assert (result.exit_code, result.stderr) == (0, "")
+        printed.append(result.stdout.replace(str(out), ""))
+        files = sorted(path for path in out.parent.rglob("*") if path.is_file())
+        tables.append([(path.name, path.read_bytes()) for path in files])
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 5
+    assert printed[0] == printed[1]
+    assert "Jane" not in printed[0]
 
 
 def test_persons_are_refused(task, shards, cli):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -293,16 +294,26 @@ class Source(ABC):
     parameters : dict
         What decides which records there are, except for the files themselves;
         JSON-ready.
+    again : callable or None
+        Opens the same files in another process; None where the records lie in none.
+    seeks : bool
+        Whether `since` costs less than to read what comes before.
     """
 
     modality: str
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
+    again: Callable[[], Source] | None = None
+    seeks: bool = False
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:
         """Yield the records."""
+
+    def since(self, place: int) -> Iterator[Record]:
+        """Yield the records from a place on, which counts from 0."""
+        return islice(self, place, None)
 
     def count(self) -> int:
         """Return the number of records, which is private."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -200,6 +201,15 @@ def open_source(
             f"must name the column of labels in {labels}, which has no label, labels or y.",
             parameter="y",
         )
+    opened.again = partial(
+        open_source,
+        source.absolute(),
+        kind=real,
+        columns=columns,
+        labels=None if label_file is None else label_file.absolute(),
+        encoding=encoding,
+        sheet=sheet,
+    )
     return opened
 
 

@@ -206,13 +206,21 @@ def open_parquet(place: Place) -> Iterator[Any]:
 
 
 def stream(
-    place: Place, rows: int, columns: Sequence[str] | None = None
+    place: Place, rows: int, columns: Sequence[str] | None = None, start: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file, or of some of its columns, at most so many rows at a time."""
+    """Yield the record batches of a file, or of some of its columns, at most so many rows at a time.
+
+    The rows before `start` are left out; row groups of nothing else are not read.
+    """
     promise = f"{place} must be readable"
     with open_parquet(place) as file:
         with converting(promise):
-            batches = file.iter_batches(batch_size=rows, columns=columns)
+            groups = list(range(file.num_row_groups))
+            while groups and file.metadata.row_group(groups[0]).num_rows <= start:
+                start -= file.metadata.row_group(groups.pop(0)).num_rows
+            batches = file.iter_batches(
+                batch_size=rows, row_groups=groups, columns=columns
+            )
         while True:
             # Around the reading alone: what happens while the caller has the rows is
             # none of the file's.
@@ -220,7 +228,9 @@ def stream(
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield batch
+            left = batch.slice(min(start, len(batch)))
+            start -= len(batch) - len(left)
+            yield left
 
 
 def read_label_column(file: Any, place: Place, y: str | None) -> Array | None:
@@ -339,6 +349,8 @@ def with_keys(batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatc
 class ParquetRecords(Source):
     """Texts or encoded images in a Parquet file, or in a folder of them in the order of a table's."""
 
+    seeks = True
+
     def __init__(self, path: Path, columns: Columns) -> None:
         self._files = keyed_files(path)
         if not self._files:
@@ -374,13 +386,23 @@ class ParquetRecords(Source):
         self.parameters = {"kind": "parquet", **self.columns.as_dict()}
 
     def __iter__(self) -> Iterator[Record]:
+        return self.since(0)
+
+    def since(self, place: int) -> Iterator[Record]:
+        """Yield the records from a place on; of files and row groups before it no row is read."""
         names = list(dict.fromkeys(name for _, name in self.columns.roles()))
         first = 1
+        start = place
         for file, keys in self._files:
+            skipped = 0
+            if start >= first:
+                with open_parquet(file) as opened:
+                    skipped = min(start + 1 - first, opened.metadata.num_rows)
+            first += skipped
             # Of the file: to hash contents would mean to read them twice.
             version = file_version(file.path)
             own = [name for name in names if name not in keys]
-            for part in stream(file, _BATCH_ROWS[self.modality], own):
+            for part in stream(file, _BATCH_ROWS[self.modality], own, skipped):
                 batch = with_keys(
                     part, {key: value for key, value in keys.items() if key in names}
                 )

@@ -1,9 +1,10 @@
 """Resumable writing of a table: a folder of Parquet shards, a manifest of those that are finished, and a skip report.
 
-A shard holds a fixed range of the source's records, less the skipped ones, so a run
-that is resumed writes the same bytes as one that was never interrupted. First the shard
-is written, then the report, then the manifest that counts both; what a killed process
-wrote beyond the manifest is rewritten.
+A shard holds a fixed range of the source's records, less the skipped ones, so whoever
+makes it, in whatever order, writes the same bytes. First the shard is written, then a
+hidden note of what is in it; the process that owns the table takes the notes in order
+into the report and the manifest. What a killed process wrote beyond the manifest is
+written again, but for shards with a note.
 
 Only the skip report, which is for the owner, says anything about single records.
 """
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._utils.files import locked, named, write_atomically
-from dppl._utils.outside import parse_json
+from dppl._utils.outside import parse_any, parse_json
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.record import PersonId
 from dppl.io.tables.read import MANIFEST
@@ -45,7 +46,7 @@ NOTICE = (
 HEADER = {"file": "dppl.skipped", "notice": NOTICE}
 _MARK = b'{"file": "dppl.skipped"'
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-_VERSION = 5
+_VERSION = 6
 
 
 class Skipped(NamedTuple):
@@ -149,8 +150,53 @@ def _opened(path: Path, mode: str) -> IO[bytes]:
 
 
 @dataclass(frozen=True)
+class Made:
+    """The note of a shard: what the manifest and the report will say of it."""
+
+    size: int
+    rows: int
+    records: int
+    source: str  # a hash of the records
+    skipped: list[dict[str, Any]]  # entries of the report
+
+
+def write_shard(
+    folder: Path, number: int, window: Window, schema: pa.Schema, source: str
+) -> None:
+    """Write a shard, then its note. Both are private, and hold all that there is to say of its records."""
+    content = window.to_bytes(schema)
+    write_atomically(_shard(folder, number), content, overwrite=True, private=True)
+    made = Made(
+        len(content),
+        len(window.rows),
+        len(window.usable),
+        source,
+        [one.to_dict() for one in window.skipped],
+    )
+    note = json.dumps(asdict(made)).encode()
+    write_atomically(_note(folder, number), note, overwrite=True, private=True)
+
+
+def made_before(folder: Path, number: int) -> Made | None:
+    """Return the note of a shard that is written and not in the manifest yet."""
+    try:
+        made = Made(**parse_any(_note(folder, number).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return made if _has(_shard(folder, number), made.size) else None
+
+
+def _shard(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:06}.parquet"
+
+
+def _note(folder: Path, number: int) -> Path:
+    return folder / f".part-{number:06}.json"
+
+
+@dataclass(frozen=True)
 class Shard:
-    """A finished shard in the manifest; `source` (a hash) and `report` (a size) are the states after it."""
+    """A finished shard in the manifest: `source` is a hash of its records, `report` the size of the report after it."""
 
     file: str
     size: int
@@ -183,12 +229,9 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open in one process, and the report next to it."""
 
-    def __init__(
-        self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self._schema = schema
         self._parameters = parameters
         # A report of something else must not be replaced by this one.
         if not folder.exists():
@@ -212,29 +255,29 @@ class ShardedTable:
             # Lets another process have the folder.
             self.close = stack.pop_all().close
 
-    def append(self, window: Window, records: int, source: str) -> None:
-        """Write the shard of the next `records` records; `source` is the hash of the source up to its end."""
-        path = self.folder / f"part-{len(self.done):06}.parquet"
-        content = window.to_bytes(self._schema)
-        # The file, then the report, then the manifest that counts both.
-        write_atomically(path, content, overwrite=True, private=True)
-        reported = self._add_to_report(*(one.to_dict() for one in window.skipped))
+    def append(self, made: Made) -> None:
+        """Take in the next shard, which is written."""
+        number = len(self.done)
+        reported = self._add_to_report(*made.skipped)
+        reasons = Counter(
+            Term.from_dict(SkipReason, one["reason"]) for one in made.skipped
+        )
         shard = Shard(
-            path.name,
-            len(content),
-            len(window.rows),
-            records,
-            counts_to_list(Counter(one.reason for one in window.skipped)),
-            source,
+            _shard(self.folder, number).name,
+            made.size,
+            made.rows,
+            made.records,
+            counts_to_list(reasons),
+            made.source,
             reported,
         )
         self.done.append(shard)
         self._write_manifest()
 
-    def refuse(self, skipped: Sequence[Skipped]) -> NoReturn:
+    def refuse(self, skipped: Sequence[dict[str, Any]]) -> NoReturn:
         """List records that cannot be used, and raise."""
         if not self.finished:
-            self._add_to_report(*(one.to_dict() for one in skipped))
+            self._add_to_report(*skipped)
         raise InputError(
             f"is stop, but a record of the source cannot be used; see {self.report}.",
             parameter="unusable",
@@ -252,6 +295,8 @@ class ShardedTable:
                 "skipped": counts_to_list(skipped),
             }
         )
+        for note in self.folder.glob(".part-*.json"):
+            note.unlink()
         self.finished = True
         self._write_manifest()
 
