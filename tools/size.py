@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
     ".": 4850,
-    "_utils": 4700,
+    "_utils": 4750,
     "audit": 7300,
     "cli": 23850,
     "continual": 7000,
@@ -25,13 +25,13 @@ BUDGET = {
     "finetune": 18050,
     "io": 30800,
     "kernel": 66400,
-    "lab": 53850,
+    "lab": 56600,
     "methods": 26400,
     "planning": 5300,
     "prediction": 7800,
     "serve": 7100,
-    "statement": 15900,
-    "training": 10650,
+    "statement": 15950,
+    "training": 10750,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67

@@ -137,8 +137,6 @@ class NonPrivateFinetuner(ControlFinetuner):
 
     def _training(self, shape: tuple[int, ...], **further: Any) -> Training:
         training = super()._training(shape, **further)
-        if training.sampling_rate == 1:
-            return training
         one = training.measurements["gradients"]
         # One step of rounding, of 2²² that a record may add.
         quiet = with_noise(one.mechanism, 1.0)
