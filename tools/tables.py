@@ -56,65 +56,57 @@ def trusted_files() -> dict[str, int]:
 
 
 def trusted_base(table: str) -> str:
-    """Return the table of the trusted base, with a row for each file."""
-    left = trusted_files()
+    """Return the table of the trusted base, with a row for each folder."""
+    left: dict[str, dict[str, int]] = {}
+    for path, found in trusted_files().items():
+        folder, _, name = path.removesuffix(".py").rpartition("/")
+        left.setdefault(f"{folder}/", {})[name] = found
     rows = []
     for row in table.splitlines():
-        told = re.match(r"\| `(\S+)` \| (\d+) \|", row)
+        told = re.match(r"\| `(\S+/)` \| (.*?) \|(.*)\|", row)
         if told is None:
             rows.append(row)
         elif told[1] in left:
-            found = left.pop(told[1])
-            if not near(int(told[2]), found):
-                row = row.replace(f"| {told[2]} |", f"| {found} |", 1)
-            rows.append(row)
-    for name, found in left.items():
-        # After the last file of its folder.
-        start = f"| `{name.rpartition('/')[0]}/"
-        place = max(at for at, row in enumerate(rows) if row.startswith(start))
-        first = (SOURCE / name).read_text("utf-8").partition("\n")[0].strip('".')
-        rows.insert(place + 1, f"| `{name}` | {found} | {first} |")
+            files = with_tokens(left.pop(told[1]), told[3])
+            rows.append(f"| `{told[1]}` | {told[2]} | {files} |")
+    for folder, files in left.items():
+        rows.append(f"| `{folder}` | – | {with_tokens(files, '')} |")
     return "\n".join(rows) + "\n"
 
 
+def with_tokens(files: dict[str, int], told: str) -> str:
+    """Return files with their tokens; what was told of one stays if it is near."""
+    before = {name: int(number) for name, number in re.findall(r"`(\w+)` (\d+)", told)}
+    listed = []
+    for name, found in files.items():
+        if name in before and near(before[name], found):
+            found = before[name]
+        listed.append(f"`{name}` {found}")
+    return ", ".join(listed)
+
+
 def by_method(table: str) -> str:
-    """Return the table of tokens by method, with each method in one row."""
+    """Return the table of tokens that decide releases, with each method in one row."""
     left = {}
     for kind in FIRST:
         code = kind.make().plan(kind.dim).guarantee.trusted_code()
-        left[kind.entry.name] = code
+        left[kind.entry.name] = code.tokens_of_releases
     rows = []
     for row in table.splitlines():
         if not row.startswith("| `"):
             rows.append(row)
             continue
-        names, queries, also, release, cost, own = row.strip("| ").split(" | ")
-        told = int(release), int(cost)
+        names, page, told = row.strip("| ").split(" | ")
         kept = [one for one in re.findall(r"\w+", names) if one in left]
-        found = [tokens_of(left.pop(one)) for one in kept]
+        found = [left.pop(one) for one in kept]
         if not found:
             continue
-        if not all(map(near, told * len(found), sum(found, ()))):
+        if not all(near(int(told), tokens) for tokens in found):
             told = found[0]
         named = ", ".join(f"`{one}`" for one in kept)
-        rows.append(f"| {named} | {queries} | {also} | {told[0]} | {told[1]} | {own} |")
-    for name, code in left.items():
-        release, cost = tokens_of(code)
-        stems = [
-            Path(one.path).stem
-            for one in code.files
-            if one.path.startswith("kernel/queries/") and not one.when
-        ]
-        queries = ", ".join(
-            f"`{one}`" for one in stems if one not in ("__init__", "base")
-        )
-        rows.append(f"| `{name}` | {queries} | – | {release} | {cost} | – |")
+        rows.append(f"| {named} | {page} | {told} |")
+    rows += [f"| `{name}` | – | {tokens} |" for name, tokens in left.items()]
     return "\n".join(rows) + "\n"
-
-
-def tokens_of(code: Any) -> tuple[int, int]:
-    """Return the tokens of steps 1 to 4 and of step 5."""
-    return code.tokens_of_releases, code.tokens - code.tokens_of_releases
 
 
 def names(table: str) -> str:
@@ -168,15 +160,10 @@ def between(marker: str, write: Callable[[str], str], text: str) -> str:
     return before + begin + write(table) + end + after
 
 
-def guarantees(text: str) -> str:
-    """Return the page of proofs with both of its tables."""
-    text = between("trusted base", trusted_base, text)
-    return between("by method", by_method, text)
-
-
 WRITERS = {
-    "docs/guarantees.md": guarantees,
+    "docs/guarantees.md": partial(between, "trusted base", trusted_base),
     "docs/methods.md": partial(between, "names", names),
+    "docs/review/index.md": partial(between, "by method", by_method),
     "docs/skipped.schema.json": partial(schema, {"reason": reasons.SkipReason}),
     "docs/statement.schema.json": partial(schema, STATEMENT),
 }

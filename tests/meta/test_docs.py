@@ -11,15 +11,28 @@ import numpy as np
 import pytest
 
 from command_line import are_options_of, invoke
-from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
+from dppl import (  # noqa: F401 (named in the pages)
+    ZCDP,
+    ApproxDP,
+    GaussianDP,
+    MeanPrototypes,
+    MultiLabelPrototypes,
+    PublicData,
+    PureDP,
+    SoftmaxPrototypes,
+    lab,
+)
 from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
+from dppl.kernel.privacy.accounting import search_epsilon_and_order
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.kernel.privacy.sensitivity import squared_norm_of
+from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.lab.experiments.compared_methods import METHODS
 from dppl.methods.registry import BY_METHOD
 from dppl.statement.words import percent, thousandths_of
-from laws.recipes import FIRST
+from laws.recipes import FIRST, KINDS
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location(
@@ -27,12 +40,19 @@ SPEC = importlib.util.spec_from_file_location(
 )
 tables = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tables)
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+REVIEWS = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs" / "review").glob("*.md"))
+}
+# What a reviewer reads.
+PROOFS = "\n".join([GUARANTEES, *REVIEWS.values()])
 COMMANDS = [
-    line
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    line.partition("  #")[0]
+    for block in re.findall(r"```console\n(.*?)```", PROOFS, re.DOTALL)
     for line in block.splitlines()
 ]
+COMMANDS += re.findall(r"`(dppl audit [^`]+)`", PROOFS)
 
 
 def test_what_is_on_disk_before_what_is_said_exactly():
@@ -42,12 +62,12 @@ def test_what_is_on_disk_before_what_is_said_exactly():
         in page
     )
     for command in ("`dppl fit` the table", "`dppl train` the records"):
-        assert f"{command}, " in " ".join(PAGE.split())
+        assert f"{command}, " in " ".join(PROOFS.split())
 
 
 @pytest.mark.parametrize(
     "name",
-    sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PAGE))),
+    sorted(set(re.findall(r"\b((?:tests|tools|docs)/[\w/.]+\w(?:::\w+)?)", PROOFS))),
 )
 def test_named_files_and_tests_exist(name):
     path, _, test = name.partition("::")
@@ -56,7 +76,7 @@ def test_named_files_and_tests_exist(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PAGE)))
+    "name", sorted(set(re.findall(r"`((?!tests/|tools/)\w+(?:/\w+)+\.py)`", PROOFS)))
 )
 def test_named_sources_exist(name):
     assert (ROOT / "src" / "dppl" / name).exists()
@@ -69,11 +89,12 @@ def test_what_a_page_repeats_of_the_code_is_what_the_code_says(name):
 
 
 def test_a_table_that_lacks_a_row_or_has_old_numbers_is_written_anew():
-    (row,) = re.findall(r"^\| `kernel/measure.py` \|.*\n", PAGE, re.MULTILINE)
-    old = re.sub(r"\d+", "9", row, count=1)
-    lines = tables.guarantees(PAGE.replace(row, "")).splitlines()
-    assert sum(line.startswith("| `kernel/measure.py` |") for line in lines) == 1
-    assert old not in tables.guarantees(PAGE.replace(row, old))
+    (row,) = re.findall(r"^\| `kernel/` \|.*\n", GUARANTEES, re.MULTILINE)
+    old = re.sub(r"(`measure`) \d+", r"\1 9", row)
+    write = tables.WRITERS["docs/guarantees.md"]
+    lines = write(GUARANTEES.replace(row, "")).splitlines()
+    assert sum(line.startswith("| `kernel/` | – |") for line in lines) == 1
+    assert write(GUARANTEES.replace(row, old)) == GUARANTEES
 
 
 def test_whatever_holds_records_or_makes_outcomes_of_them_is_of_the_trusted_base():
@@ -97,7 +118,7 @@ def test_recipes_exist():
         (ROOT / "justfile").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    named = re.findall(r"\bjust ([a-z-]+)`", PAGE) + [
+    named = re.findall(r"\bjust ([a-z-]+)`", PROOFS) + [
         c.split()[1] for c in COMMANDS if c.startswith("just ")
     ]
     assert len(named) > 1
@@ -109,20 +130,19 @@ def test_the_default_is_recomputed_by_hand(
     from_examples, tmp_path, monkeypatch, capsys
 ):
     """For a model as `dppl demo` releases it, and one with the releases of `dppl train`, which starts from names."""
-    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (snippet,) = re.findall(r"```python\n(.*?)```", PROOFS, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "dppl-demo").mkdir()
     sample = load_sample()
     examples = (sample.X_test[:20], sample.y_test[:20]) if from_examples else ()
     public = PublicData(sample.X_public, *examples)
     model = SoftmaxPrototypes(
         ApproxDP(1, 1e-6), classes=sample.classes, public=public, random_state=0
     )
-    model.fit(sample.X, sample.y).save("dppl-demo/model.safetensors")
-    shown = invoke(["show", "dppl-demo/model.safetensors", "--json"]).stdout
-    file = tmp_path / "dppl-demo" / "softmax.json"
+    model.fit(sample.X, sample.y).save("model.safetensors")
+    shown = invoke(["show", "model.safetensors", "--json"]).stdout
+    file = tmp_path / "statement.json"
     file.write_text(shown)
-    exec(compile(snippet, "guarantees.md", "exec"), {})
+    exec(compile(snippet, "review/index.md", "exec"), {})
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == "in all: mu = 0.236704"
     assert "# 0.236704" in snippet
@@ -137,7 +157,7 @@ def test_the_default_is_recomputed_by_hand(
             release[wrong] = 2 * release.get(wrong, 1)
             file.write_text(json.dumps(statement))
             with pytest.raises(AssertionError):
-                exec(compile(snippet, "guarantees.md", "exec"), {})
+                exec(compile(snippet, "review/index.md", "exec"), {})
             release[wrong] = before or 1
 
 
@@ -147,12 +167,19 @@ def test_the_default_is_recomputed_by_hand(
         kind
         for kind in FIRST
         if kind.entry.name
-        in ("MultiLabelPrototypes", "MeanPrototypes", "LeastSquares", "GlobalAdapt")
+        in (
+            "MultiLabelPrototypes",
+            "MeanPrototypes",
+            "LeastSquares",
+            "GlobalAdapt",
+            "ContinualPrototypes",
+            "ContinualEnsemble",
+        )
     ],
     ids=str,
 )
 def test_other_methods_are_recomputed_by_hand(kind, tmp_path, monkeypatch, capsys):
-    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (snippet,) = re.findall(r"```python\n(.*?)```", PROOFS, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     plan = kind.make(ApproxDP(1, 1e-6)).plan(32)
     content = {
@@ -160,11 +187,139 @@ def test_other_methods_are_recomputed_by_hand(kind, tmp_path, monkeypatch, capsy
         "classes": plan.setting.classes.tolist(),
         "guarantee": plan.guarantee.to_dict(),
     }
-    (tmp_path / "dppl-demo").mkdir()
-    file = tmp_path / "dppl-demo" / "softmax.json"
+    file = tmp_path / "statement.json"
     file.write_text(json.dumps(content))
-    exec(compile(snippet, "guarantees.md", "exec"), {})
+    exec(compile(snippet, "review/index.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[-1] == "in all: mu = 0.236704"
+
+
+# Values of the statistics for which the pages name numbers: those of the demo, and of examples.
+EXAMPLE = {
+    "dim": 32,
+    "n_classes": 10,
+    "max_labels": 5,
+    "noise": "tree",
+    "max_tasks": 5,
+    "constant": 90,
+    "n_rows": 6,
+    "of": Term(Statistic.CLIPPED_GRADIENTS, n_classes=10, dim=32),
+}
+# What proves these is outside the table of sensitivities.
+BY_AUTHORS = {Statistic.TEACHER_VOTES: 12**0.5, Statistic.NEIGHBOUR_VOTES: 2**0.5}
+
+
+def sensitivity_of(code):
+    """Return the sensitivity of a statistic with these values, None if the table has none or it is one of a wrapper."""
+    if code in BY_AUTHORS:
+        return BY_AUTHORS[code]
+    if "of" in code.fields and code is not Statistic.WITH_CONSTANT:
+        return None
+    values = {
+        name: EXAMPLE[name] if name in EXAMPLE else of()
+        for name, of in code.fields.items()
+    }
+    squared = squared_norm_of(Term(code, **values))
+    return None if squared is None else squared**0.5
+
+
+def test_every_query_has_a_place_with_the_sensitivity_of_the_code():
+    told = re.findall(r"^\| .*, `(\w+)` \| [^|]* \| [^|]* \| (\S+)", PROOFS, re.M)
+    told = [(code, number) for code, number in told if code in set(Statistic)]
+    in_tables = dict(told)
+    assert len(told) == len(in_tables) > 15
+    for code in Statistic:
+        sensitivity = sensitivity_of(code)
+        if sensitivity is None:
+            assert code not in in_tables
+            continue
+        shown = rounded_up(float(sensitivity))
+        assert f"`{code}`" in PROOFS
+        assert in_tables.get(code, shown) == shown
+        assert shown in PROOFS
+
+
+def numbers_of(model, dim=32):
+    """Return noise of a plan, as `dppl show` prints it."""
+    for release in model.plan(dim).guarantee.releases:
+        for name in ("noise_std", "off_diagonal_noise_std"):
+            if name in release.parameters:
+                short = f"{release.parameters[name]:.6g}"
+                yield short.replace("e+0", "e+"), rounded_up(release.cost["mu"])
+
+
+def test_numbers_by_hand_are_those_of_plans():
+    sample = load_sample()
+    budget = ApproxDP(1, 1e-6)
+    public = PublicData(sample.X_public)
+    demo = list(numbers_of(SoftmaxPrototypes(budget, sample.classes, public=public)))
+    assert len(demo) == 7
+    for noise, mu in demo:
+        row = rf"^\|.* {re.escape(noise)}[ ;].*\| {re.escape(mu)} \|$"
+        assert re.search(row, REVIEWS["softmax"], re.MULTILINE)
+    several = MultiLabelPrototypes(budget, sample.classes)
+    noises = [noise for noise, _ in numbers_of(several)]
+    assert noises[1] in REVIEWS["multilabel"]
+    assert noises[3] in REVIEWS["multilabel"]
+    for adjacency in ("add-remove", "replace-one"):
+        sums = MeanPrototypes(budget, sample.classes, adjacency=adjacency)
+        ((noise, _),) = numbers_of(sums)
+        assert noise in REVIEWS["means"]
+    for epsilon in (1.0, 3.0):
+        shown = [
+            f"{epsilon:g}",
+            rounded_up(tradeoff.selection_mu(epsilon)),
+            f"{epsilon**2 / 8:g}",
+            rounded_up(tradeoff.selection_epsilon(epsilon, 1e-6)),
+            percent(tradeoff.selection_best_guess(epsilon)),
+        ]
+        assert f"| {' | '.join(shown)} |" in REVIEWS["public"]
+    epsilon, _ = search_epsilon_and_order(0.01, 10, 1e-6)
+    assert f"ε = {rounded_up(epsilon, 4)}" in REVIEWS["search"]
+
+
+HEADINGS = ["What is released", "Sensitivity", "What is assumed", "By hand", "Files"]
+
+
+@pytest.mark.parametrize("name", sorted(REVIEWS.keys() - {"index"}))
+def test_pages_of_methods_have_the_same_parts(name):
+    assert re.findall(r"^## (.*)$", REVIEWS[name], re.MULTILINE) == HEADINGS
+
+
+def files_of(page):
+    """Return the files that a page of a method names as its own."""
+    text = REVIEWS[page].partition("\n## Files\n")[2]
+    return set(re.findall(r"`((?:kernel|lab)/[\w/]+\.py)`", text))
+
+
+def page_of(name):
+    """Return the page of a method."""
+    (page,) = re.findall(
+        rf"^\|[^|]*`{name}`.*\((\w+)\.md\)", REVIEWS["index"], re.MULTILINE
+    )
+    return page
+
+
+def trusted(kind):
+    code = kind.make().plan(kind.dim).guarantee.trusted_code()
+    return {file.path for file in code.files if not file.when}
+
+
+def test_pages_name_the_files_that_their_methods_rest_on():
+    shared = set(re.findall(r"`(kernel/[\w/]+\.py)`", REVIEWS["index"]))
+    used = {}
+    for kind in KINDS:
+        page = page_of(kind.entry.name)
+        linked = re.findall(
+            r"\((\w+)\.md#files\)", REVIEWS[page].partition("\n## Files\n")[2]
+        )
+        files = trusted(kind)
+        used.setdefault(page, set()).update(files)
+        told = shared.union(*map(files_of, [page, *linked]))
+        own = {file for file in files if not file.endswith("/__init__.py")}
+        assert own <= told, (str(kind), own - told)
+    for page, files in used.items():
+        with_ids = {"kernel/persons.py", "kernel/lattice/joint.py"}
+        assert files_of(page) <= files | with_ids, page
 
 
 def in_words(guess, power):
@@ -175,7 +330,7 @@ def in_words(guess, power):
 def test_numbers_of_gaussian_noise_are_those_of_the_code():
     found = re.findall(
         r"^\| `(GaussianDP\([\d.]+\))` \| `(ZCDP\([\d.]+\))` \| (.*) \|$",
-        PAGE,
+        PROOFS,
         re.MULTILINE,
     )
     assert len(found) == 4
@@ -195,7 +350,7 @@ def test_numbers_of_gaussian_noise_are_those_of_the_code():
 
 
 def test_numbers_of_a_selection_are_those_of_the_code():
-    found = re.findall(r"^\| `(PureDP\([\d.]+\))` \| (.*) \|$", PAGE, re.MULTILINE)
+    found = re.findall(r"^\| `(PureDP\([\d.]+\))` \| (.*) \|$", PROOFS, re.MULTILINE)
     assert len(found) == 4
     for text, numbers in found:
         epsilon = eval(text).epsilon

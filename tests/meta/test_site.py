@@ -37,7 +37,6 @@ FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 ELSEWHERE = {
     "continual.md": ("tests/meta/test_readme.py", 3),
     "finetune.md": ("tests/unit/finetune/test_page.py", 3),
-    "guarantees.md": ("tests/meta/test_docs.py", 1),
     "persons.md": ("tests/meta/test_site.py", 1),
 }
 PAGES = DOCS.name  # written so, a path of the planted faults is none of this file

@@ -21,8 +21,13 @@ def test_pages_stay_short_and_begin_with_what_they_are_for():
         for path in PAGES
     }
     words = {name: len(page.split()) for name, page in pages.items()}
-    assert sum(words.values()) < 44_500
-    assert words["docs/guarantees.md"] <= 7_600
+    assert sum(words.values()) < 49_500
+    assert words["docs/guarantees.md"] <= 4_300
+    assert all(
+        count <= 1_250
+        for name, count in words.items()
+        if name.startswith("docs/review")
+    )
     assert words["docs/concepts.md"] <= 1_600
     assert len(pages["docs/results.md"].splitlines()) <= 200
     for name, page in pages.items():

@@ -10,7 +10,7 @@ Definition 2.1). Two are enough here:
   Tobaben, Honkela 2023, arXiv:2209.15596).
 * **One selection** by the exponential mechanism: L(a) = (1 - a)/(1 + (e^epsilon -
   1)·a), of a logistic variable against the same one moved by epsilon.
-  docs/guarantees.md proves it, and that it is above G for `selection_mu`.
+  docs/review/public.md proves it, and that it is above G for `selection_mu`.
 
 Values come from ball arithmetic (Arb, through python-flint): a ball holds the true
 value, and its end on the safe side is returned. Throughout, mu is at least 0, epsilon

@@ -299,7 +299,7 @@ def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
 
 
 def test_the_lemma_behind_it():
-    """z·Phi(z)·(1 - Phi(z)) <= (2·Phi(z) - 1)·phi(z) for z > 0; docs/guarantees.md proves it."""
+    """z·Phi(z)·(1 - Phi(z)) <= (2·Phi(z) - 1)·phi(z) for z > 0; docs/review/public.md proves it."""
     for z in map(mpmath.mpf, np.geomspace(1e-6, 30, 400).tolist()):
         above = mpmath.ncdf(-z)
         assert z * (1 - above) * above < (1 - 2 * above) * mpmath.npdf(z)
