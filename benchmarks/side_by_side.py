@@ -421,15 +421,12 @@ def table(fits):
     """Yield a row for each peer, and a line for each that did not run."""
     yield row("", *DATA, "CPU s", "with imports", "MB")
     yield row(*["---"] * (4 + len(DATA)))
-    failed = {}
-    for who, (told, *_) in WHO.items():
-        own = [fit for fit in fits if fit["who"] == who]
-        failed |= {(fit["versions"], fit["error"]): 0 for fit in own if "error" in fit}
-        own = [fit for fit in own if "error" not in fit]
+    for who, (what, *_) in WHO.items():
+        own = [fit for fit in fits if fit["who"] == who and "error" not in fit]
         if own:
             first = {fit["data"]: fit for fit in own if "seconds" in fit}
             yield row(
-                f"{own[0]['versions']}: {told}",
+                f"{own[0]['versions']}: {what}",
                 *(accuracies(own, data) for data in DATA),
                 *(
                     " / ".join(
@@ -438,10 +435,10 @@ def table(fits):
                     for name in ("seconds", "all seconds", "megabytes")
                 ),
             )
+    failed = [fit for fit in fits if "error" in fit]
     if failed:
         yield ""
-    for versions, error in failed:
-        yield f"{versions or 'Not installed'}: `{error}`"
+    yield from dict.fromkeys(f"{fit['versions']}: `{fit['error']}`" for fit in failed)
 
 
 def accuracies(fits, data):
