@@ -370,7 +370,7 @@ def apart(python, who, parts):
     )
     versions, *found = done.stdout.splitlines() or [""]
     if done.returncode:
-        error = done.stderr.strip().splitlines()[-1]
+        *_, error = ["killed", *done.stderr.strip().splitlines()]
         return versions, [{"error": error.partition(" (")[0]}]  # without its path
     return versions, json.loads(found[-1])
 
