@@ -98,7 +98,7 @@ def test_what_is_skipped_is_named_so_that_ci_can_run_it_later(tmp_path):
 
 
 def test_the_readme_is_read_in_minutes():
-    assert len(README.splitlines()) <= 100
+    assert len(README.splitlines()) < 110
 
 
 def as_pasted(text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -143,14 +143,29 @@ def write_demo_files(folder: Path, sample: Sample, model: EmbeddingClassifier) -
     texts: dict[str, Iterable[object]] = {
         "classes.txt": sample.classes,
         "messages.csv": messages,
+        "intents.txt": INTENTS,
+        "new.txt": NEW_MESSAGES,
+        "tumours.csv": _tumours(),
+        "diagnoses.txt": ("benign", "malignant"),
     }
-    texts |= {"intents.txt": INTENTS, "new.txt": NEW_MESSAGES}
     for name, lines in texts.items():
         write_atomically(
             folder / name,
             "".join(f"{line}\n" for line in lines).encode("utf-8"),
             overwrite=True,
         )
+
+
+def _tumours() -> Iterator[str]:
+    """Yield five columns of scikit-learn's breast tumours and their diagnoses, as lines of CSV."""
+    from sklearn.datasets import load_breast_cancer
+
+    table = load_breast_cancer()
+    places = [0, 1, 4, 6, 8]
+    yield "radius,texture,smoothness,concavity,symmetry,label"
+    for row, code in zip(table.data, table.target, strict=True):
+        cells = row[places].round(4)
+        yield ",".join([*map(str, cells), table.target_names[code]])
 
 
 def _new_folder(out: Path | None) -> Path:
