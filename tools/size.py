@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 30800,
     "kernel": 66400,
-    "lab": 56600,
+    "lab": 56700,
     "methods": 26400,
     "planning": 5300,
     "prediction": 7800,
