@@ -38,7 +38,7 @@ PROGRAMS = {
             "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(384)[:1])",
             "MODEL",
         ],
-        7,
+        4,
     ),
 }
 # These say no, and end so.
