@@ -180,6 +180,8 @@ def test_only_one_module_draws_noise():
         "lab/experiments/datasets.py",  # subsets of evaluation data and of public rows
         "lab/experiments/tuning.py",  # validation parts
         "lab/finetuner.py",  # masks and first weights, of public networks
+        "lab/few_shot.py",  # episodes of public classes, and first weights
+        "lab/lora.py",  # first weights of adapters
         "lab/pretraining.py",  # first weights and the order of public images
         "lab/longtail.py",  # subsets of evaluation data
         "lab/task_streams.py",  # the order of public classes, and streams of evaluation data

@@ -119,7 +119,9 @@ class NonPrivateMatchingNet(NonPrivateFewShot):
 
 
 class NonPrivateRelationNet(NonPrivateFewShot):
-    """NOT PRIVATE. Relation network: a small network says how well a row goes with the sum of a class's records.
+    """NOT PRIVATE. Relation network: a small network says how well a row goes with the mean of a class's records.
+
+    Published are sums, whose length follows the number of records.
 
     References
     ----------
@@ -130,14 +132,16 @@ class NonPrivateRelationNet(NonPrivateFewShot):
     def _weights(self, torch: Any, width: int) -> list[Any]:
         shapes = ((2 * width, _HIDDEN), (_HIDDEN,), (_HIDDEN, 1))
         drawn = [torch.randn(shape) / (shape[0] / 2) ** 0.5 for shape in shapes]
-        return [*super()._weights(torch, width), *drawn]
+        # Features of unit rows are small beside what such weights are for.
+        return [torch.eye(width) * width**0.5, *drawn]
 
     def _scores(self, torch: Any, weights: list[Any], trial: _Trial) -> Any:
         layer, first, bias, last = weights
-        sums = trial.each.T @ trial.known @ layer
-        sums = sums.expand(len(trial.rows), -1, -1)
+        sizes = trial.each.sum(0)[:, None]
+        means = trial.each.T @ trial.known @ layer / sizes
+        means = means.expand(len(trial.rows), -1, -1)
         rows = (trial.rows @ layer)[:, None]
-        pairs = torch.cat([sums, rows.expand_as(sums)], dim=-1)
+        pairs = torch.cat([means, rows.expand_as(means)], dim=-1)
         hidden = torch.relu(pairs @ first + bias)
         return torch.sigmoid(hidden @ last)[..., 0]
 

@@ -95,6 +95,18 @@ def test_a_record_of_csv_is_one_record_and_costs_no_other(
     assert within[place] == read(folder / "t.csv", HEADER + record)[0]
 
 
+@given(st.text('aé,"\n\r\0 ' + MARK, max_size=3 * LIMIT))
+@example('first,a\n"x\n1,b\n')
+@example("x" * (LIMIT - 2) + ",a")
+@example('"x"y,a\n\n"z""",b\r' + LONG + '",c')
+def test_rows_of_one_line_are_as_the_careful_reader_has_them(folder, content):
+    quick = read(folder / "t.csv", HEADER + content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dppl.io.records.lines._row_in", lambda *_: None)
+        careful = read(folder / "t.csv", HEADER + content)
+    assert quick == careful
+
+
 @pytest.mark.parametrize(
     ("record", "reason"),
     [

@@ -58,17 +58,17 @@ def test_untrained_attention_is_a_softmax_of_cosines_over_all_records(base):
     assert (found == expected).all()
 
 
-def test_a_relation_is_a_score_of_a_row_beside_the_sum_of_a_class(base):
+def test_a_relation_is_a_score_of_a_row_beside_the_mean_of_a_class(base):
     X, y, X_test, _ = task()
     model = NonPrivateRelationNet(episodes=3).fit(X, y, base=base)
     layer, first, bias, last = (
         one.detach().numpy().astype(float) for one in model.model_._weights
     )
-    sums = np.eye(5)[y].T @ normalize(X) @ layer
+    means = np.eye(5)[y].T @ normalize(X) @ layer / SHOTS
     scores = np.empty((len(X_test), 5))
     for code in range(5):
         pairs = np.hstack(
-            [np.tile(sums[code], (len(X_test), 1)), normalize(X_test) @ layer]
+            [np.tile(means[code], (len(X_test), 1)), normalize(X_test) @ layer]
         )
         scores[:, code] = (np.maximum(pairs @ first + bias, 0) @ last)[:, 0]
     assert (model.predict(X_test) == scores.argmax(axis=1)).all()

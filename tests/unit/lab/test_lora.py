@@ -49,10 +49,9 @@ def test_the_trained_network_is_the_public_one_with_a_product_added(torch, dense
     assert adapted.A.weight.shape == (RANK, 36)
     assert adapted.B.weight.abs().min() > 0  # it began at zero
     merged = torch.nn.Sequential(*(part for part in dense[:-1]), model.module_[-1])
-    weight, bias = merged[1].weight.detach().numpy(), merged[1].bias.detach().numpy()
-    weight = weight + adapted.B.weight.numpy() @ adapted.A.weight.numpy()
-    rows = torch.from_numpy(X.reshape(len(X), -1) @ weight.T + bias)
     with torch.no_grad():
+        weight = merged[1].weight + adapted.B.weight @ adapted.A.weight
+        rows = torch.from_numpy(X).flatten(1) @ weight.T + merged[1].bias
         expected = merged[2:](rows).numpy()
     assert np.allclose(model.decision_function(X), expected, atol=1e-5)
 
