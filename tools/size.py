@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 30800,
     "kernel": 66400,
-    "lab": 49950,
+    "lab": 50450,
     "methods": 23550,
     "planning": 5250,
     "prediction": 7800,
