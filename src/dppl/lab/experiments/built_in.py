@@ -32,13 +32,14 @@ def _clusters() -> Parts:
     rng = np.random.default_rng(_SEED)
     scale = _APART / np.sqrt(2 * _DIMENSION)
     means = rng.normal(scale=scale, size=(_CLUSTERS, _DIMENSION))
-    parts = []
+    parts: list[Array] = []
     for size in (_N_TRAIN, _N_TEST):
-        y = np.arange(size) % _CLUSTERS
-        X = means[y] + rng.normal(size=(size, _DIMENSION))
-        parts.append(X.astype(np.float32))
-        parts.append(y)
-    return *parts, {}
+        codes = np.arange(size) % _CLUSTERS
+        rows = means[codes] + rng.normal(size=(size, _DIMENSION))
+        parts.append(rows.astype(np.float32))
+        parts.append(codes)
+    X, y, X_test, y_test = parts
+    return X, y, X_test, y_test, {}
 
 
 def _table(name: str) -> Parts:
