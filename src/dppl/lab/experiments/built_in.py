@@ -32,14 +32,16 @@ def _clusters() -> Parts:
     rng = np.random.default_rng(_SEED)
     scale = _APART / np.sqrt(2 * _DIMENSION)
     means = rng.normal(scale=scale, size=(_CLUSTERS, _DIMENSION))
-    parts: list[Array] = []
-    for size in (_N_TRAIN, _N_TEST):
+
+    def drawn(size: int) -> tuple[Array, Array]:
         codes = np.arange(size) % _CLUSTERS
-        rows = means[codes] + rng.normal(size=(size, _DIMENSION))
-        parts.append(rows.astype(np.float32))
-        parts.append(codes)
-    X, y, X_test, y_test = parts
-    return X, y, X_test, y_test, {}
+        noise = rng.normal(size=(size, _DIMENSION))
+        rows = means[codes] + noise
+        return rows.astype(np.float32), codes
+
+    train = drawn(_N_TRAIN)
+    test = drawn(_N_TEST)
+    return *train, *test, {}
 
 
 def _table(name: str) -> Parts:
