@@ -45,7 +45,7 @@ def _clusters() -> Parts:
 
 
 def _table(name: str) -> Parts:
-    """Embed a table of numbers between the bounds that its documentation names; a random fifth is the test set."""
+    """Embed a table of numbers between its extremes, which its documentation names; a random fifth is the test set."""
     from sklearn import datasets
 
     table = getattr(datasets, f"load_{name}")()
