@@ -69,9 +69,9 @@ class Bench:
 
     experiment: str = argument(
         "CONFIG|RESULTS",
-        "YAML file, or one of: quick, text, images, assistant, examples, few, few-shot, means, votes, luo, luo-digits, "
-        "luo-few-shot, luo-few-shot-digits, paper; of streams of tasks continual, continual-quick, continual-paper. Or a "
-        "results file, whole or partial, to draw or to pack.",
+        "YAML file, or one of: quick, clusters, text, images, assistant, examples, few, minority, few-shot, means, votes, "
+        "luo, luo-digits, luo-few-shot, luo-few-shot-digits, paper; of streams of tasks continual, continual-quick, "
+        "continual-paper. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",

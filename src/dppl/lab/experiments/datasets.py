@@ -1,4 +1,4 @@
-"""Evaluation data of experiments: the built-in sample, and the arrays of docs/experiments.md in a folder each."""
+"""Evaluation data of experiments: the built-in ones, and the arrays of docs/experiments.md in a folder each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from dppl._utils import validate
 from dppl._utils.types import Array
 from dppl.errors import InputError, ParameterError
-from dppl.io import load_sample
 from dppl.lab import long_tailed
+from dppl.lab.experiments.built_in import BUILT_IN
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
@@ -30,7 +30,6 @@ BASE = ("base_x", "base_y")
 DIGITS = "digits"
 # The file of the ids of persons, of the training rows.
 GROUPS = "groups"
-SAMPLE = "sample"
 # How pydantic reads what a configuration gives as a dataclass.
 _CLOSED = {"extra": "forbid"}
 
@@ -181,8 +180,8 @@ class DatasetSpec:
 
     name: str
     encoder: str
-    # the four parts, and the names of the classes if there are any; empty for the
-    # built-in sample
+    # the four parts, and the names of the classes if there are any; empty for those
+    # that are built in
     files: dict[str, Path] = field(default_factory=dict)
     pools: dict[str, Path] = field(
         default_factory=dict
@@ -390,11 +389,9 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:
-        sample = load_sample()
-        pools = {"digits": np.asarray(sample.X_public)}
-        return Dataset(
-            sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools
-        )
+        _, made = BUILT_IN[spec.name]
+        X, y, X_test, y_test, pools = made()
+        return Dataset(X, y, X_test, y_test, np.unique(y), pools)
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
     groups = parts.pop(GROUPS, None)

@@ -22,6 +22,7 @@ from dppl._utils import validate
 from dppl.errors import ParameterError
 from dppl.kernel.privacy import ZCDP, GaussianDP
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.lab.experiments.built_in import BUILT_IN
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, Cell
 from dppl.lab.experiments.compared_methods import (
     ALL_METHODS,
@@ -36,7 +37,6 @@ from dppl.lab.experiments.datasets import (
     IMAGES,
     NAMES,
     PARTS,
-    SAMPLE,
     WHOLE,
     WHOLE_IMAGES,
     DatasetSpec,
@@ -167,8 +167,9 @@ class _Dataset(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _name_the_encoder(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("name") == SAMPLE:
-            return {"encoder": "digits-diffusion-map-32", **value}
+        if isinstance(value, dict) and value.get("name") in BUILT_IN:
+            encoder, _ = BUILT_IN[value["name"]]
+            return {"encoder": encoder, **value}
         return value
 
     @model_validator(mode="after")
@@ -193,8 +194,9 @@ class _Dataset(_Strict):
 
     def spec(self, data: Path, source: str) -> tuple[DatasetSpec, list[Pool]]:
         """Return where the data set lies, and its public pools."""
-        if self.name == SAMPLE and self.folder is None:
-            return DatasetSpec(SAMPLE, self.encoder), [Pool("digits")]
+        if self.name in BUILT_IN and self.folder is None:
+            pools = [Pool("digits")] if self.name == "sample" else []
+            return DatasetSpec(self.name, self.encoder), pools
         pools = [
             Pool(one.name, one.first, rows, tuple(one.without))
             for one in self.public

@@ -441,7 +441,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of assistant, continual, .*, quick, text, votes; got 'no'",
+        match=r"CONFIG must be a YAML file or one of assistant, clusters, .*, quick, text, votes; got 'no'",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"
