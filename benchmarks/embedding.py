@@ -1,11 +1,13 @@
 """Peak memory and rate of `dppl embed` on generated images, and a kill at a random moment.
 
-    python benchmarks/embedding.py [--images 5000 20000] [--encoder pixels] [--json
-    FILE]
+    python benchmarks/embedding.py [--images 5000 20000] [--encoder pixels] [--engine
+    ray] [--json FILE]
 
 Each table is made by a process of its own. The largest is then made once more, killed
 with SIGKILL after a random share of the time that it took, made to the end, and
-compared byte by byte.
+compared byte by byte. With --engine it is also made by one process on one processor,
+and by tasks of that engine: their rates count from the first shard on, when encoders
+are loaded.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from PIL import Image
 from measuring import write_down
 
 CLASSES = 10
+SHARD_ROWS = 512
 
 
 def make_images(folder, n):
@@ -37,7 +40,7 @@ def make_images(folder, n):
         ).save(path, quality=85)
 
 
-def start(source, table, encoder):
+def start(source, table, encoder, engine="local", processors=None):
     command = [
         sys.executable,
         "-m",
@@ -49,9 +52,16 @@ def start(source, table, encoder):
         "--out",
         table,
         "--options",
-        "shard_rows=1024",
+        f"shard_rows={SHARD_ROWS}",
+        "--engine",
+        engine,
     ]
-    return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.DEVNULL
+    )
+    if processors is not None:
+        os.sched_setaffinity(process.pid, processors)
+    return process
 
 
 def finish(process):
@@ -102,12 +112,34 @@ def killed(source, folder, seconds, encoder):
     }
 
 
+def spread(source, folder, encoder, engine):
+    """Return records a second of one process on one processor and of an engine, and which files differ."""
+    rates = {}
+    one = {min(os.sched_getaffinity(0))}
+    for name, processors in (("local", one), (engine, None)):
+        code, _ = finish(start(source, folder / name, encoder, name, processors))
+        if code:
+            raise SystemExit(f"dppl embed --engine {name} ended with {code}")
+        ends = sorted(
+            path.stat().st_mtime for path in (folder / name).glob("*.parquet")
+        )
+        rates[name] = (len(ends) - 1) * SHARD_ROWS / (ends[-1] - ends[0])
+    first, second = contents(folder / "local"), contents(folder / engine)
+    return {
+        "records/s": {name: round(rate) for name, rate in rates.items()},
+        "ratio": round(rates[engine] / rates["local"], 2),
+        "load": os.getloadavg()[0],
+        "files that differ": [name for name in first if first[name] != second[name]],
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--images", type=int, nargs="+", default=[5000, 20_000])
     parser.add_argument("--encoder", default="pixels")
+    parser.add_argument("--engine")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures = []
@@ -121,11 +153,17 @@ def main():
         after_kill = killed(
             folder / "images", folder, figures[-1]["seconds"], options.encoder
         )
+        spread_out = None
+        if options.engine is not None:
+            spread_out = spread(
+                folder / "images", folder, options.encoder, options.engine
+            )
     growth = figures[-1]["peak MB"] / figures[0]["peak MB"] - 1
     result = {
         "runs": figures,
         "growth of peak memory": f"{growth:+.1%}",
         "kill": after_kill,
+        "spread": spread_out,
     }
     write_down(result, options.json)
 
