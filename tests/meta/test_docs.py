@@ -201,6 +201,7 @@ EXAMPLE = {
     "noise": "tree",
     "max_tasks": 5,
     "constant": 90,
+    "weight": 18832962,
     "n_rows": 6,
     "of": Term(Statistic.CLIPPED_GRADIENTS, n_classes=10, dim=32),
 }
