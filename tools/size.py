@@ -25,7 +25,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 30800,
     "kernel": 66400,
-    "lab": 56700,
+    "lab": 57300,
     "methods": 26400,
     "planning": 5300,
     "prediction": 7800,

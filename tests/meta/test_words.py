@@ -6,11 +6,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    # The page of the commands is made from docstrings.
+    # The page of the commands is made from docstrings, and some pages are files of the root.
     *(
         path
         for path in sorted((ROOT / "docs").rglob("*.md"))
-        if path.name not in ("cli.md", "contributing.md", "report.md")
+        if path.name not in ("cli.md", "report.md")
+        and not path.read_text("utf-8").startswith("--8<--")
     ),
 ]
 
