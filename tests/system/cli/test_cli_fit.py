@@ -47,6 +47,10 @@ SAME = {
         ["--mu", "0.7"],
         lambda task: dppl.MeanPrototypes(dppl.GaussianDP(0.7)),
     ),
+    "Rényi DP": (
+        ["--epsilon", "2", "--alpha", "8"],
+        lambda task: dppl.MeanPrototypes(dppl.RenyiDP(8.0, 2.0)),
+    ),
     "approximate": (
         ["--epsilon", "2", "--delta", "1e-6"],
         lambda task: dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-6)),
@@ -352,6 +356,14 @@ def test_an_unknown_label_can_be_left_out(task, cli):
             ["--mu", "1", "--delta", "1e-6"],
             2,
             "--delta belongs to --epsilon; --mu needs none",
+        ),
+        (["--mu", "1", "--alpha", "8"], 2, "--alpha belongs to --epsilon"),
+        (["--epsilon", "1", "--alpha", "1"], 2, "--alpha must be above 1"),
+        (["--epsilon", "30", "--alpha", "8"], 2, "at most 20"),
+        (
+            ["--epsilon", "1", "--alpha", "8", "--delta", "1e-6"],
+            2,
+            "--alpha is of another notion than --delta",
         ),
         (["--delta", "1e-6"], 2, "exactly one budget"),
         (["--mu", "-1"], 2, "--mu must be"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, RenyiDP, plan_budget
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import is_worth_training
 from dppl.io import load_sample
@@ -220,7 +220,12 @@ def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(
 
 @pytest.mark.parametrize(
     ("budget", "mu"),
-    [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)],
+    [
+        (GaussianDP(0.5), 0.5),
+        (ZCDP(0.125), 0.5),
+        (RenyiDP(8, 1), 0.5),
+        (ApproxDP(1, 1e-6), 0.2367),
+    ],
 )
 def test_a_plan_counts_with_the_mu_that_a_fit_has(budget, mu):
     assert recall_model.spend("mean", budget) == pytest.approx(mu, abs=1e-4)

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, RenyiDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.evaluation.measuring import measurements
 from dppl.kernel.measure import Measure, calibrated
@@ -126,7 +126,9 @@ def test_more_budget_never_plans_a_wider_interval(n_classes, smallest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [GaussianDP(0.3), ZCDP(0.05), ApproxDP(1, 1e-6)])
+@pytest.mark.parametrize(
+    "budget", [GaussianDP(0.3), ZCDP(0.05), RenyiDP(8, 0.4), ApproxDP(1, 1e-6)]
+)
 def test_the_budget_for_a_width_is_the_least_that_reaches_it(budget):
     plan = plan_evaluation(budget, n_classes=10, n_test=5000, smallest=100)
     for name, width in (
