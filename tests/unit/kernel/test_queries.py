@@ -24,6 +24,7 @@ from dppl.kernel.queries.softmax_gradients import (
 )
 from dppl.kernel.queries.sums import (
     ClassCounts,
+    ClassHits,
     ClassSums,
     NumberOfRecords,
     PublicClassSizes,
@@ -97,6 +98,12 @@ WORST = {
         {"weights": STEEP, "offsets": np.zeros(CLASSES)},
         LONG,
         -LONG,
+    ),
+    "hits of each class": (
+        ClassHits(LATTICE, CLASSES),
+        {"weights": STEEP, "offsets": np.zeros(CLASSES)},
+        LONG,
+        None,
     ),
     "shortfalls": (
         Shortfalls(LATTICE, CLASSES),
