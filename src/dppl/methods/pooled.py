@@ -151,9 +151,11 @@ def trust_in(
     rate = (counts / records)[known]
     rate_noise = (std / records[known]) ** 2
     usual = chance + (1 - chance) * skills
-    wrong = log_normal(own, middle, variance * (1 + uneven) + noise) + log_normal(
-        rate, chance / 2, (chance / 2) ** 2 + rate_noise
-    )
+    wrong = log_normal(
+        own,
+        middle,
+        variance * (1 + uneven) + noise,
+    ) + log_normal(rate, chance / 2, (chance / 2) ** 2 + rate_noise)
     right = log_normal(
         own,
         middle + shifts,
@@ -163,7 +165,10 @@ def trust_in(
     )
     with np.errstate(divide="ignore"):
         some = np.log(shares)
-        either = np.logaddexp(some + right, np.log1p(-shares) + wrong)
+        either = np.logaddexp(
+            some + right,
+            np.log1p(-shares) + wrong,
+        )
     evidence = either.sum(axis=3) + np.log(_PRIOR)[:, None, None]
 
     # And all hits together, which are sharper.
@@ -187,5 +192,9 @@ def trust_in(
 
     posterior = softmax(evidence)
     trust = np.zeros(len(known))
-    trust[known] = np.tensordot(posterior, np.exp(some + right - either), 3)
+    trust[known] = np.tensordot(
+        posterior,
+        np.exp(some + right - either),
+        3,
+    )
     return trust

@@ -195,7 +195,7 @@ class ClassHits(SoftmaxQuery):
     what they add to `ClassCounts`, which is 2¹⁶ long at most.
     """
 
-    statistic = Term(Statistic.CLASS_HITS, steps=STEPS)  # type: ignore[assignment]
+    statistic = Term(Statistic.CLASS_HITS, steps=STEPS)
     unit = float(STEPS)  # a record
     whole_persons = True
 
