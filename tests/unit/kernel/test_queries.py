@@ -17,6 +17,7 @@ from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
 from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_curvatures import SoftmaxCurvatures
 from dppl.kernel.queries.softmax_gradients import (
+    ClassHits,
     Hits,
     LongResiduals,
     Shortfalls,
@@ -24,7 +25,6 @@ from dppl.kernel.queries.softmax_gradients import (
 )
 from dppl.kernel.queries.sums import (
     ClassCounts,
-    ClassHits,
     ClassSums,
     NumberOfRecords,
     PublicClassSizes,
