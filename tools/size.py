@@ -26,7 +26,7 @@ BUDGET = {
     "io": 30800,
     "kernel": 66400,
     "lab": 57300,
-    "methods": 26400,
+    "methods": 26600,
     "planning": 5300,
     "prediction": 7800,
     "serve": 7100,

@@ -55,6 +55,7 @@ QUERIES = {
         queries.LongResiduals,
         queries.SoftmaxCurvatures,
         queries.Hits,
+        queries.ClassHits,
         queries.Shortfalls,
         queries.LabelCounts,
         queries.LabelGradients,

@@ -31,7 +31,11 @@ _SHIFTS = np.array((0.8, 0.4, 0.2, 0.1, 0.05))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(9) / 2)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.35
-# Least standard deviation of how right rows agree, in units of by how much they do.
+# The power of the prior of skills, for a path without noise; 0 for one of noise alone.
+_SURE = 2.0
+# Standard deviation of the skill of classes, in units of its mean.
+_SPREAD_OF_SKILLS = 0.35
+# Standard deviation of how right rows agree, in units of by how much they do.
 _SPREAD_OF_RIGHT = 0.25
 
 
@@ -43,9 +47,10 @@ class Answered:
     clip: float  # of the residual of a record
     gradient: Float  # shape (n_classes, dim); the first, at zero weights
     noise_std: float  # of that
-    hits: float  # share of the records of known classes that the model ranks rightly
-    hits_std: float
-    chance: float  # that share for a model that knows nothing
+    # Numbers of records that the model ranks rightly, and their noise: shapes (1,) and
+    # (n_classes,).
+    hits: tuple[Float, float]
+    class_hits: tuple[Float, float]
 
 
 def pooled(
@@ -63,10 +68,13 @@ def pooled(
     noise_std = answered.noise_std
     dim = answered.gradient.shape[1]
     path = start.path @ frame.axes
+    energy = max(float(np.square(path).sum()), 1e-300)
+    clear = max(0.0, 1 - float(start.variance.sum()) * dim / energy)
     trust = trust_in(
         start.coef @ frame.axes,
         start.known,
         answered,
+        clear,
     )
     n_old = start.sizes
     n_new = sizes.total * sizes.shares
@@ -105,14 +113,16 @@ def trust_in(
     coef: Float,
     known: Flags,
     answered: Answered,
+    clear: float,
 ) -> Float:
     """Return the probability that each class's row of an earlier model is right; 0 for classes that it does not know.
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
-    Here any share of the classes may be right, by any margin, and the share of hits says
-    how many are.
+    Here any share of the classes may be right, by any margin and with any skill. Hits of
+    a class say whether its row is, as far as noise allows, and all hits how many are.
+    `clear` is the share of the earlier path that is no noise.
     """
-    from scipy.special import logsumexp, softmax
+    from scipy.special import softmax
 
     records = np.maximum(answered.sizes.sizes, max(answered.sizes.noise_std, 1.0))
     most = answered.clip * records
@@ -126,47 +136,65 @@ def trust_in(
         known,
     )
 
+    # What follows has the axes shares, shifts, skills and known classes.
+    shares = _SHARES[:, None, None, None]
+    shifts = _SHIFTS[:, None, None]
+    skills = _SKILLS[:, None]
     own = agreement.diagonal()[known]
     noise = noise_std[known] ** 2
     uneven = spread[known] ** 2
+    deviations = np.maximum(_SPREAD_OF_RIGHT * shifts, LEAST_SPREAD)
+    chance = 1 / len(own)
+
+    # How likely each class's own agreement and hits are, if its row is wrong or right.
+    counts, std = answered.class_hits
+    rate = (counts / records)[known]
+    rate_noise = (std / records[known]) ** 2
+    usual = chance + (1 - chance) * skills
     wrong = log_normal(
         own,
         middle,
         variance * (1 + uneven) + noise,
-    )
-    shifts = _SHIFTS[:, None]
-    deviations = np.maximum(_SPREAD_OF_RIGHT * shifts, LEAST_SPREAD)
+    ) + log_normal(rate, chance / 2, (chance / 2) ** 2 + rate_noise)
     right = log_normal(
         own,
         middle + shifts,
         deviations**2 + noise + (abs(middle) + shifts) ** 2 * uneven,
+    ) + log_normal(
+        rate, usual, (_SPREAD_OF_SKILLS * skills) ** 2 + rate_noise + usual**2 * uneven
     )
-    # Of shape (n_shares, n_shifts, n_known).
-    share = _SHARES[:, None, None]
     with np.errstate(divide="ignore"):
+        some = np.log(shares)
         either = np.logaddexp(
-            np.log(share) + right,
-            np.log1p(-share) + wrong,
+            some + right,
+            np.log1p(-shares) + wrong,
         )
-    evidence = either.sum(axis=2) + np.log(_PRIOR)[:, None]
+    evidence = either.sum(axis=3) + np.log(_PRIOR)[:, None, None]
 
-    chance = answered.chance
-    shares = _SHARES[:, None]
-    first = chance + shares * (1 - chance) * _SKILLS
-    width = shares * _SKILL_WIDTH * _SKILLS
-    likely = log_normal(
-        answered.hits,
-        first,
-        answered.hits_std**2 + ((1 - shares) * chance / 2) ** 2 + width**2 / 12,
+    # And all hits together, which are sharper.
+    total = max(
+        float((answered.sizes.total * answered.sizes.shares)[known].sum()), 1e-3
     )
-    for place, shift in enumerate(_SHIFTS):
-        # Rows that agree so much rank right at least as often.
-        usual = likely[:, shift <= _SKILLS]
-        evidence[:, place] += logsumexp(usual, axis=1) - np.log(usual.shape[1])
+    count, std = answered.hits
+    shares = shares[..., 0]
+    evidence += log_normal(
+        float(count[0]) / total,
+        chance + shares * (1 - chance) * _SKILLS,
+        (std / total) ** 2
+        + ((1 - shares) * chance / 2) ** 2
+        + (shares * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
+    )
+    # Rows that agree so much rank right at least as often, and those of a path without
+    # much noise are the likelier the more skilled they are.
+    before = np.where(_SHIFTS[:, None] <= _SKILLS, _SKILLS ** (_SURE * clear), 0)
+    with np.errstate(divide="ignore"):
+        evidence += np.log(before / before.sum(axis=1, keepdims=True))
 
     posterior = softmax(evidence)
     trust = np.zeros(len(known))
-    with np.errstate(divide="ignore"):
-        of_right = np.exp(np.log(share) + right - either)
-    trust[known] = np.tensordot(posterior, of_right, 2)
+    trust[known] = np.tensordot(
+        posterior,
+        np.exp(some + right - either),
+        3,
+    )
     return trust

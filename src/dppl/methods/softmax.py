@@ -14,6 +14,7 @@ from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.sensitivity import STEPS as GRID
 from dppl.kernel.queries import (
     ClassCounts,
+    ClassHits,
     Hits,
     NumberOfRecords,
     SecondMoment,
@@ -88,7 +89,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
     statistics above, through the rounded Gaussian; with examples or a start, also the
-    number of records whose own class these rank first. Sensitivity: 1 of both numbers of records
+    number of records whose own class these rank first, with a start also in each class. Sensitivity: 1 of both numbers of records
     and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
@@ -141,9 +142,13 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
         )  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         hits = {}
-        guided = examples is not None or setting.start is not None
-        if guided:
+        if examples is not None:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
+        elif setting.start is not None:
+            hits = {
+                "hits": Measurement(Hits(lattice, n_classes), 1),
+                "class_hits": Measurement(ClassHits(lattice, n_classes), 1),
+            }
         moment = {}
         percent = moment_percent(n_classes, setting.n_features)
         if percent:
@@ -156,7 +161,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             **hits,
             "gradients": Measurement(
                 SoftmaxGradients(lattice, n_classes),
-                (91 if guided else 93) - percent,
+                (91 if hits else 93) - percent,
                 STEPS,
             ),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
@@ -247,33 +252,32 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             )
             return np.asarray(noisy / unit @ basis)
 
-        def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
+        def hits_of(coef: Float, offsets: Float, name: str) -> tuple[Float, float]:
+            of_one = measure.unit(name)
             noisy = measure(
-                "hits",
+                name,
                 weights=coef @ basis.T,
                 offsets=offsets,
                 at=lattice,
             )
-            return float(noisy[0]), measure.noise_std("hits")
+            return noisy / of_one, measure.noise_std(name) / of_one
 
         follow = sizes, frame.spectrum, noise_std
         if (start := setting.start) is not None:
-            of_known = sizes.total * max(float(sizes.shares[start.known].sum()), 1e-3)
-            hits, hits_std = hits_of(start.coef @ frame.axes, start.offsets)
+            rows = start.coef @ frame.axes, start.offsets
             answered = Answered(
                 sizes=sizes,
                 clip=CLIP,
                 gradient=gradient(np.zeros((setting.n_classes, len(basis)))),
                 noise_std=noise_std,
-                hits=hits / of_known,
-                hits_std=hits_std / of_known,
-                chance=1 / int(start.known.sum()),
+                hits=hits_of(*rows, "hits"),
+                class_hits=hits_of(*rows, "class_hits"),
             )
             ascent = Ascent(*follow, moment, pooled(start, frame, answered))
         elif "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
-            hits, hits_std = hits_of(examples.coef, examples.offsets)
-            ascent = GuidedAscent(*follow, examples, hits, hits_std, moment)
+            hits, std = hits_of(examples.coef, examples.offsets, "hits")
+            ascent = GuidedAscent(*follow, examples, float(hits[0]), std, moment)
         else:
             ascent = Ascent(*follow, moment)
         for _ in steps(STEPS - ascent.moves):

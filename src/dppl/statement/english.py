@@ -66,6 +66,9 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.NETWORK_GRADIENTS: "sum of clipped gradients ({n_weights} trained weights)",
     Statistic.LONG_GRADIENTS: "number of long gradients",
     Statistic.HESSIANS: "Hessians of each class ({n_classes} x {dim} x {dim})",
+    Statistic.CLASS_HITS: (
+        "number of {records} of each class that are ranked rightly by what the fit starts from, in steps of 1/{steps}"
+    ),
     Statistic.HITS_OF_EXAMPLES: "number of {records} whose own class is ranked first by what the fit starts from",
     Statistic.SHORTFALLS: "how much less often than others each class is predicted ({n_classes})",
     Statistic.LABEL_SHORTFALLS: "how many more records have each label than it is predicted for ({n_classes})",

@@ -67,6 +67,7 @@ QUERIES: dict[Statistic, tuple[str, ...]] = {
     Statistic.SCALED_GRADIENTS: _SOFTMAX,
     Statistic.LONG_GRADIENTS: _SOFTMAX,
     Statistic.HITS_OF_EXAMPLES: _SOFTMAX,
+    Statistic.CLASS_HITS: _SOFTMAX,
     Statistic.SHORTFALLS: _SOFTMAX,
     Statistic.HESSIANS: ("kernel.queries.softmax_curvatures",),
     Statistic.COUNTED_GRADIENTS: ("lab.adapt_queries", *_SOFTMAX),

@@ -24,7 +24,9 @@ from dppl._utils import tensorfile
 from dppl._utils.metadata import ENCODER
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable, load_sample
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.terms import Caveat, PublicInput
+from dppl.kernel.queries import ClassHits, Hits
 from dppl.methods import pooled as module
 from dppl.methods.linear import STEPS, Ascent, ClassSizes, Frame
 from dppl.methods.model_file import KEY
@@ -78,6 +80,34 @@ def together(model):
     return found
 
 
+# The query
+
+ROWS = Lattice(6).transform(X)
+CODES = np.arange(60) % 3
+
+
+def of_each(codes, weights, rows=ROWS):
+    query = ClassHits(Lattice(6), 3)
+    asked = query.checked(weights=weights, offsets=np.zeros(3))
+    asked.pop("lattice")
+    return query.exact([rows], codes, **asked)
+
+
+def test_hits_of_each_class_add_up_to_all_hits():
+    weights = np.eye(3, 6)
+    found = of_each(CODES, weights)
+    query = Hits(Lattice(6), 3)
+    asked = query.checked(weights=weights, offsets=np.zeros(3))
+    asked.pop("lattice")
+    assert found.sum() == 2**16 * query.exact([ROWS], CODES, **asked)[0]
+    assert (found > 0).all()
+    assert (found < 2**16 * 20).all()
+    # A record without a class counts nowhere, and the last record moves its own alone.
+    codes = np.append(CODES[:-1], -1)
+    assert set(found - of_each(codes, weights)) <= {0, 2**16}
+    assert (found - of_each(codes, weights))[:2].tolist() == [0, 0]
+
+
 # What it gains and costs
 
 
@@ -99,21 +129,19 @@ def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
     assert mean(OLD, 0.25, 1.0) > mean(None, 0.25, None) + 0.03
     alone = mean(None, 1.0, None)
     assert mean(wrong, 1.0, 1.0) > alone - 0.02
-    monkeypatch.setattr(
-        module, "trust_in", lambda coef, known, answered: known.astype(float)
-    )
+    monkeypatch.setattr(module, "trust_in", lambda coef, known, *_: known.astype(float))
     assert mean(wrong, 1.0, 4.0) < alone - 0.1
 
 
 def answered(sizes, gradient, hits, noise_std=1.0):
+    """Return answers of which `hits` are the numbers by class."""
     return Answered(
         sizes=sizes,
         clip=CLIP,
         gradient=gradient,
         noise_std=noise_std,
-        hits=hits,
-        hits_std=0.01,
-        chance=1 / len(gradient),
+        hits=(np.array([hits.sum()]), 1.0),
+        class_hits=(hits, 1.0),
     )
 
 
@@ -126,16 +154,14 @@ def test_trust_goes_to_the_rows_that_the_gradient_bears_out(n_right):
     if n_right == 3:
         moved[3:] = 4, 5, 3
     gradient = 0.5 * CLIP * 100 * rows
-    found = trust_in(
-        rows[moved],
-        np.ones(6, bool),
-        answered(sizes, gradient, hits=0.8 * n_right / 6 + 0.02),
-    )
+    hits = np.where(moved == np.arange(6), 80.0, 2.0)
+    answers = answered(sizes, gradient, hits)
+    found = trust_in(rows[moved], np.ones(6, bool), answers, 0.5)
     assert (found[:n_right] > 0.9).all()
     assert (found[n_right:] < 0.1).all()
     # Of classes that the model does not know there is nothing to trust.
     known = np.arange(6) > 0
-    assert trust_in(rows, known, answered(sizes, gradient, hits=0.8))[0] == 0
+    assert trust_in(rows, known, answers, 0.5)[0] == 0
 
 
 def test_the_path_is_the_mean_of_both_by_known_precision(monkeypatch):
@@ -157,12 +183,14 @@ def test_the_path_is_the_mean_of_both_by_known_precision(monkeypatch):
         variance=np.full(3, float(STEPS)),
     )
     frame = Frame.of(None, 6)
-    pool = pooled(read, frame, answered(sizes, gradient, hits=0.9))
+    pool = pooled(read, frame, answered(sizes, gradient, np.full(3, 90.0)))
     np.testing.assert_allclose(pool.path, read.path)  # half of 200 records over 100
     np.testing.assert_allclose(pool.weights, 1)
     np.testing.assert_allclose(pool.sizes.total, 200 * 3)
     precise = replace(read, variance=np.full(3, 1e-6))
-    assert (pooled(precise, frame, answered(sizes, gradient, 0.9)).weights < 1).all()
+    assert (
+        pooled(precise, frame, answered(sizes, gradient, np.full(3, 90.0))).weights < 1
+    ).all()
 
 
 def test_the_stated_variance_of_the_path_is_that_of_its_noise():

@@ -77,6 +77,7 @@ _TABLE: dict[Statistic, _Entry] = {
     **dict.fromkeys(
         (
             Statistic.CLASS_COUNTS,
+            Statistic.CLASS_HITS,
             Statistic.TOTALS,
             Statistic.CLASS_OUTCOMES,
             Statistic.BAND_OUTCOMES,

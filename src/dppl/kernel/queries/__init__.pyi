@@ -12,6 +12,7 @@ from .label_gradients import LabelGradients as LabelGradients
 from .label_gradients import LabelShortfalls as LabelShortfalls
 from .second_moment import SecondMoment as SecondMoment
 from .softmax_curvatures import SoftmaxCurvatures as SoftmaxCurvatures
+from .softmax_gradients import ClassHits as ClassHits
 from .softmax_gradients import Hits as Hits
 from .softmax_gradients import LongResiduals as LongResiduals
 from .softmax_gradients import Shortfalls as Shortfalls

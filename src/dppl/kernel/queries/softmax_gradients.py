@@ -17,7 +17,7 @@ from dppl.kernel.lattice.residuals import (
 )
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.privacy import Budget
-from dppl.kernel.privacy.sensitivity import RESOLUTION
+from dppl.kernel.privacy.sensitivity import RESOLUTION, STEPS
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
     ADD_REMOVE,
@@ -186,6 +186,34 @@ class Hits(SoftmaxQuery):
         else:
             number = persons.right(right)
         return np.array([number], np.int64)
+
+
+class ClassHits(SoftmaxQuery):
+    """How many records of each class have the largest logit there, in steps of 1/2¹⁶.
+
+    A record adds 2¹⁶ to its own class, or nothing. What a whole person adds is part of
+    what they add to `ClassCounts`, which is 2¹⁶ long at most.
+    """
+
+    statistic = Term(Statistic.CLASS_HITS, steps=STEPS)
+    unit = float(STEPS)  # a record
+    whole_persons = True
+
+    def exact(
+        self,
+        blocks: Blocks,
+        codes: Codes,
+        *,
+        weights: Float,
+        offsets: Float,
+        persons: WholePersons | None = None,
+    ) -> Int64:
+        """Return them, shape (n_classes,)."""
+        right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
+        each = shares(codes, np.full(self.n_classes, STEPS), persons)[right]
+        # Integers below 2⁵³: exact in any order.
+        sums = np.bincount(codes[right], each.astype(np.float64), self.n_classes)
+        return sums.astype(np.int64)
 
 
 class Shortfalls(SoftmaxQuery):
