@@ -3,7 +3,7 @@
 # docs/tutorials/hospital.md tells it step by step. Run it in an empty folder.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-notes=(--x note --y diagnoses --read separator=";" --groups patient)
+notes=(--x note --y diagnoses --read labels_separator=";" --groups patient)
 port=${PORT:-8377}
 
 echo "== 1. The records: made-up notes, and the public list of diagnoses"

@@ -214,7 +214,7 @@ def _meant(entry: dict[str, Any]) -> str:
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
     if "separator" in entry:
-        return f", classes of the list with {entry['separator']!r} between (--read separator)"
+        return f", classes of the list with {entry['separator']!r} between (--read labels_separator)"
     return ""
 
 

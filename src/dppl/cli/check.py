@@ -35,7 +35,7 @@ class Check(X, Y, Persons, Classes, Records):
       dppl check letters.csv --classes classes.txt --encoder minilm
     """
 
-    read: list[str] = reading("labels", "separator")
+    read: list[str] = reading("labels", "labels_separator")
     encoder: str | None = option(
         "URI",
         "Encoder of texts, to also count those longer than it reads; only its tokenizer is loaded. Or columns:SCHEMA, "

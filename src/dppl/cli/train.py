@@ -119,7 +119,7 @@ class Train(Training, Persons, Method):
     """
 
     encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
-    read: list[str] = reading("labels", "separator")
+    read: list[str] = reading("labels", "labels_separator")
     public: Path | None = option(
         "POOL", "Public images or texts, or their embeddings by the same encoder.", None
     )

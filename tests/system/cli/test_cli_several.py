@@ -66,7 +66,7 @@ TRAIN = [
     "--y",
     "diagnoses",
     "--read",
-    "separator=;",
+    "labels_separator=;",
     "--encoder",
     "letters",
     "--classes",
@@ -186,9 +186,9 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
             ]
         )
     listed = ["evaluate", "classes.txt", "answers.csv"]
-    again = json.loads(cli(*listed, "--read", "separator=;", "--json").stdout)
+    again = json.loads(cli(*listed, "--read", "labels_separator=;", "--json").stdout)
     assert again["micro_f1"] == pytest.approx(report["micro_f1"])
-    assert cli(*listed, "--read", "separator=;", "--mu", "1").exit_code == 0
+    assert cli(*listed, "--read", "labels_separator=;", "--mu", "1").exit_code == 0
 
 
 def test_what_is_served_is_what_is_predicted(notes, cli):
@@ -269,11 +269,11 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
     (notes / "two.txt").write_text("gnu\nowl\n")
     (notes / "one.txt").write_text("gnu\n")
     arguments = "check", "notes.csv", "--y", "diagnoses", "--classes"
-    several = cli(*arguments, "two.txt", "--read", "separator=;").stdout
+    several = cli(*arguments, "two.txt", "--read", "labels_separator=;").stdout
     assert "unknown labels  3 records, 2 labels" in several
     assert "'GNU': 2, like the class 'gnu' but for case" in several
     assert (
-        "'gnu,owl': 1, classes of the list with ',' between (--read separator)"
+        "'gnu,owl': 1, classes of the list with ',' between (--read labels_separator)"
         in several
     )
     assert several.splitlines()[-1].endswith(
@@ -282,11 +282,11 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
     # A record with two unknown labels is one record.
     assert (
         "unknown labels  3 records, 3 labels"
-        in cli(*arguments, "one.txt", "--read", "separator=;").stdout
+        in cli(*arguments, "one.txt", "--read", "labels_separator=;").stdout
     )
     single = cli(*arguments, "two.txt").stdout
     assert (
-        "'GNU;owl': 1, classes of the list with ';' between (--read separator)"
+        "'GNU;owl': 1, classes of the list with ';' between (--read labels_separator)"
         in single
     )
     assert single.splitlines()[-1].endswith(
@@ -304,7 +304,7 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
             "notes.csv",
             *options,
             "--read",
-            "separator=;",
+            "labels_separator=;",
             "--groups",
             "patient",
             "--json",
@@ -320,7 +320,13 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     assert (report["used"], report["n"], labels["unknown_records"]) == (402, 403, 1)
     assert report["persons"]["used"] == 201
     printed = cli(
-        "check", "notes.csv", *options, "--read", "separator=;", "--groups", "patient"
+        "check",
+        "notes.csv",
+        *options,
+        "--read",
+        "labels_separator=;",
+        "--groups",
+        "patient",
     ).stdout
     for words in (
         "labels each",
@@ -379,7 +385,7 @@ def test_embedded_and_split_records_keep_their_labels(notes, cli):
         "fit",
         "notes",
         "--read",
-        "separator=;",
+        "labels_separator=;",
         "--classes",
         "classes.txt",
         *EXACT,
@@ -460,7 +466,7 @@ def test_a_strict_evaluation_for_the_owner_stops_at_a_label_outside_the_list(
         paths = tmp_path / "classes.txt", tmp_path / "data.csv"
         assert (
             cli(
-                "evaluate", *paths, "--read", "separator=;", "--unusable", "stop"
+                "evaluate", *paths, "--read", "labels_separator=;", "--unusable", "stop"
             ).exit_code
             == code
         )
