@@ -118,10 +118,11 @@ def read_sheet(
     header = _header_of(opened, path, number, columns)
 
     def below() -> Iterator[list[str]]:
-        blank = [""] * len(header.names)
+        # A space, because a record that cannot be used is not a blank row, which is none.
+        unreadable = [" ", *[""] * (len(header.names) - 1)]
         for place, row in _filled(opened):
             if place > header.place:
-                yield blank if row is None else _texts(row)
+                yield unreadable if row is None else _texts(row)
 
     return header, below()
 
