@@ -168,9 +168,10 @@ class Train(Training, Persons, Method):
                 f"{self.shown()}."
             )
         source = self.open_labelled()
-        # The encoder loads last, since it takes seconds and all of the above can still
-        # refuse.
-        encoder = load_encoder(self.encoder)
+        # The encoder loads last, since it takes long and all of this can still refuse.
+        with progress("reading labels"):
+            pipeline.refuse_early(estimator, source, **account)
+        encoder = load_encoder(self.encoder, texts=source.modality == "text")
         pool = None
         if public is not None:
             # A schema names the columns of public rows, too.
