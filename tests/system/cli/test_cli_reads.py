@@ -262,9 +262,8 @@ def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
         "Before you trust the model, the owner of the records must read"
     )
     assert "dppl check TABLE --classes FILE" in last
-    assert cli("check", "t.npz", "--classes", "classes.txt").stdout.endswith(
-        "A fit uses 6 of 6 records.\n"
-    )
+    check = cli("check", "t.npz", "--classes", "classes.txt").stdout
+    assert "GO: a fit uses 6 of 6 records.\n" in check
 
 
 def test_a_strict_fit_wants_a_whole_table(folder):
@@ -581,12 +580,13 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "dppl: interrupted. Nothing was charged.\n"
     assert charges(folder) == 0
-    shown(until="A fit uses 6 of 7 records")
+    shown(until="Go on with these records?")
     answer("yes")
     result = cli(*arguments)
     assert result.exit_code == 0
     assert charges(folder) == 1
-    report = shown(until="A fit uses 6 of 7 records")
+    report = shown(until="Go on with these records?")
+    assert "GO: a fit uses 6 of 7 records." in report
     assert "for the data owner's eyes only" in report.lower()
     assert ("than the encoder reads, 2 windows of 64 tokens" in report) == (
         command == "train"

@@ -276,9 +276,7 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
         "'gnu,owl': 1, classes of the list with ',' between (--read labels_separator)"
         in several
     )
-    assert several.splitlines()[-1].endswith(
-        "skips such labels. Or add the class to the list."
-    )
+    assert "or skip such labels with --options" in several.splitlines()[1]
     # A record with two unknown labels is one record.
     assert (
         "unknown labels  3 records, 3 labels"
@@ -289,9 +287,7 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
         "'GNU;owl': 1, classes of the list with ';' between (--read labels_separator)"
         in single
     )
-    assert single.splitlines()[-1].endswith(
-        "skips such records. Or add the class to the list."
-    )
+    assert "or skip such records with --options" in single.splitlines()[1]
 
 
 def test_the_owner_sees_what_labels_there_are(notes, cli):
@@ -315,7 +311,7 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     assert labels["labels_each"] == [
         {"labels": k, "n": n} for k, n in enumerate(sizes.tolist())
     ]
-    assert labels["unknown"] == [{"label": "owl", "n": 1}]
+    assert labels["unknown"] == [{"label": "owl", "n": 1, "first": ["row 401"]}]
     assert labels["class_sizes"][0] == {"class": "gnu", "n": int(sets[:, 0].sum()) + 1}
     assert (report["used"], report["n"], labels["unknown_records"]) == (402, 403, 1)
     assert report["persons"]["used"] == 201

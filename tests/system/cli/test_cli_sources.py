@@ -154,7 +154,7 @@ def test_data_may_be_a_database(folder, cli, error_line, monkeypatch):
     monkeypatch.setenv("MAILS", url)
     for database in (url, "env:MAILS"):
         assert (
-            "A fit uses 30 of 31 records"
+            "a fit uses 30 of 31 records"
             in cli(*check, database, "--read", f"sql={SQL}").stdout
         )
     url = f"postgresql://me:{SECRET}@localhost:1/mails"
@@ -224,7 +224,7 @@ def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(
     shown = cli("check", "ragged.csv", "--classes", "classes.txt").stdout
     assert "unusable        3 " in shown
     assert all(f"{reason}: {row}\n" in shown for row, reason in reasons.items())
-    assert "A fit uses 6 of 9 records" in shown
+    assert "a fit uses 6 of 9 records" in shown
     assert (
         cli(
             "train",
@@ -258,4 +258,4 @@ def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(
     named = cli(
         "check", "latin.csv", "--classes", "classes.txt", "--read", "encoding=latin-1"
     ).stdout
-    assert "A fit uses 2 of 2 records." in named
+    assert "a fit uses 2 of 2 records." in named
