@@ -411,8 +411,11 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
 def _print_private(evaluation: Evaluation) -> None:
     """Print what was released."""
     print_facts(evaluation.facts(), 26)
-    headings, *rows = evaluation.table()
-    console().print(table_of(headings, rows))
+    (headings, *rows), silent = evaluation.told()
+    if rows:
+        console().print(table_of(headings, rows))
+    if silent:
+        echo(printable(silent))
     echo(
         f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %."
     )
@@ -427,8 +430,8 @@ _OF_ONE = {
     "minority accuracy": "minority_accuracy",
 }
 _OF_SEVERAL = {
-    "F1, mean of all labels": "macro_f1",
-    "F1 of all labels together": "micro_f1",
+    "micro F1": "micro_f1",
+    "macro F1": "macro_f1",
     "mean recall of labels": "balanced_accuracy",
     "all labels right": "accuracy",
 }

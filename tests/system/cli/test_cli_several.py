@@ -144,9 +144,7 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     )
     report = json.loads(plain.stdout)
     assert report["accuracy"] == pytest.approx((predicted == truth).all(axis=1).mean())
-    assert (
-        "F1, mean of all labels" in cli("evaluate", "m.safetensors", "test.csv").stdout
-    )
+    assert "macro F1" in cli("evaluate", "m.safetensors", "test.csv").stdout
     private = [
         "evaluate",
         "m.safetensors",
@@ -165,10 +163,10 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     )
     assert content["n"]["value"] == pytest.approx(150, abs=1)
     assert content["unit"] == "person"
-    assert "F1 of all labels together" in released.stdout
+    assert "micro F1" in released.stdout
     for form in (["--for", "hub"], ["--out", "page.html"], ["--out", "page.md"]):
         assert cli("show", "m.safetensors", "--results", "e.json", *form).exit_code == 0
-    assert "F1, mean of all labels" in (notes / "page.html").read_text()
+    assert "macro F1" in (notes / "page.html").read_text()
     (notes / "plain.json").write_text(json.dumps(report))
     assert (
         cli(

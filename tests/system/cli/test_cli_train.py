@@ -1696,3 +1696,30 @@ def test_a_column_of_another_kind_than_the_classes_stops_before_anything_is_embe
     assert "--y must hold texts, as the class list does; got numbers" in error_line(
         result
     )
+
+
+@pytest.mark.parametrize("fault", ["account", "label", "strict"])
+def test_what_needs_no_encoder_is_refused_before_it_loads(
+    fault, mails, cli, error_line, monkeypatch
+):
+    def loaded(*_, **__):
+        raise AssertionError("the encoder was loaded")
+
+    monkeypatch.setattr("dppl.encoders.load_encoder", loaded)
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "0.5")
+    options = ["--mu", "0.4", "--ledger", "ledger.db", "mails"]
+    if fault == "account":
+        options[1] = "1"
+    else:
+        write_csv(mails / "mails.csv", [*TEXTS, "ab"], [*Y, "owl"])
+    if fault == "strict":
+        options += ["--unusable", "stop"]
+    result = cli(*TRAIN, *options)
+    code, words = {
+        "account": (3, "which has 0.5 left of 0.5"),
+        "label": (4, "outside the class list"),
+        "strict": (4, "wants records that can all be used"),
+    }[fault]
+    assert (result.exit_code, words in error_line(result)) == (code, True)
+    assert "owl" not in result.stderr
+    assert dppl.Ledger("ledger.db", "mails").releases() == []
