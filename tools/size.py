@@ -16,14 +16,14 @@ BUDGET = {
     ".": 4850,
     "_utils": 4700,
     "audit": 7250,
-    "cli": 23850,
+    "cli": 24100,
     "continual": 7000,
-    "encoders": 19700,
-    "evaluation": 12150,
+    "encoders": 20400,
+    "evaluation": 12350,
     "export": 6750,
     "federation": 12950,
     "finetune": 18050,
-    "io": 30800,
+    "io": 31250,
     "kernel": 66400,
     "lab": 49950,
     "methods": 23550,
@@ -31,7 +31,7 @@ BUDGET = {
     "prediction": 7800,
     "serve": 7100,
     "statement": 15900,
-    "training": 9850,
+    "training": 9950,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.65

@@ -81,6 +81,7 @@ def review(report: dict[str, Any], *, fit: bool) -> None:
 def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -> None:
     """Print a report of `dppl.io.skip_report` for people, before a fit or another use of the records."""
     labels = report["labels"]
+    # First, because whoever reads one line alone acts on it.
     goes, verdict = verdict_on(report, fit=fit)
     screen.print(f"{'GO' if goes else 'STOP'}: {verdict}", soft_wrap=True)
     screen.print()

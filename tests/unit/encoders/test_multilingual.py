@@ -128,8 +128,9 @@ def test_a_trial_is_paid_once_on_a_machine_with_its_settings(
     again = load_encoder("e5-small", batch_rows=4)
     assert len(tries) == 1
     assert again.fingerprint == first.fingerprint
-    assert again._smaller == first._smaller
-    assert any(first._smaller.values())
+    smaller = {shape: rows for shape, rows in first._smaller.items() if rows}
+    assert {shape: rows for shape, rows in again._smaller.items() if rows} == smaller
+    assert smaller
     # Whatever can change a bit is another trial: batches, settings, a damaged entry.
     load_encoder("e5-small", batch_rows=2)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")

@@ -181,6 +181,7 @@ def read_header(
             raise no_header(path)
         raise EmptySource(f"{path} is empty; its first line must name the columns.")
 
+    # A row that has the columns says more than the number of its cells.
     def likely(delimiter: str) -> tuple[int, bool, int]:
         header = headers[delimiter]
         width = len(header.names)

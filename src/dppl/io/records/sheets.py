@@ -121,6 +121,7 @@ def read_sheet(
         # A space, because a record that cannot be used is not a blank row, which is none.
         unreadable = [" ", *[""] * (len(header.names) - 1)]
         for place, row in _filled(opened):
+            # What stands above the header is titles.
             if place > header.place:
                 yield unreadable if row is None else _texts(row)
 
