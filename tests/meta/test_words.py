@@ -21,7 +21,7 @@ def test_pages_stay_short_and_begin_with_what_they_are_for():
         for path in PAGES
     }
     words = {name: len(page.split()) for name, page in pages.items()}
-    assert sum(words.values()) < 44_000
+    assert sum(words.values()) < 44_900
     assert words["docs/guarantees.md"] <= 7_400
     assert words["docs/concepts.md"] <= 1_600
     assert len(pages["docs/results.md"].splitlines()) <= 200

@@ -73,6 +73,7 @@ class Check(X, Y, Persons, Classes, Records):
         with progress("reading"):
             report = report_on(*about, several=self.several())
         echo(WARNING, err=self.json)
+        # By the same rule as the first line, so that scripts and people agree.
         goes, _ = verdict_on(report)
         if self.json:
             verdict = "go" if goes else "stop"

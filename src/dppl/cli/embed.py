@@ -20,6 +20,7 @@ from dppl.errors import ParameterError
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
+SILENCE = "Progress is shown on terminals alone, since a file of it would reveal how many records there are"
 _OPTIONS = ("rows", "workers", "shard_rows", "precision")
 
 
@@ -141,9 +142,7 @@ def load_encoder(
 
     said = [reads(encoder)] if texts else []
     if not sys.stderr.isatty():
-        said.append(
-            "Progress is shown on terminals alone, since a file of it would reveal how many records there are"
-        )
+        said.append(SILENCE)
     note(" ".join(f"{one}." for one in said if one))
     with progress(f"loading {encoder}"):
         return encoders.load_encoder(encoder, precision=precision)  # type: ignore[arg-type]

@@ -472,6 +472,7 @@ class Evaluation(Written):
             f"{name} {value} ({100 * self.confidence:g} % interval {low} to {high}) on about {self.n.value:.0f} "
             f"{self.counted}, {', '.join(words.figures(self.guarantee.budget.to_dict()))}"
         )
+        # Noise of a seed can be drawn again and subtracted.
         if self.guarantee.secure_noise:
             return f"{said}. All numbers here may be published."
         return said

@@ -98,6 +98,7 @@ def _with_labels(
     if classes is None:
         classes = _those(labels)
     codes = class_codes(labels, classes, "ignore")  # as a fit meets them
+    # Their places, too, for the owner to find and mend them.
     strange = np.flatnonzero(codes < 0)
     unknown, numbers, counts = np.unique(
         labels[strange], return_inverse=True, return_counts=True
@@ -302,6 +303,7 @@ def _records_report(
 
 def script_of(text: str) -> str:
     """Return the script that most letters of a text are in, such as Latin or Cyrillic; "none" without letters."""
+    # Most texts are of this kind, and their letters need no names.
     if text.isascii():
         return "Latin" if any(map(str.isalpha, text)) else "none"
     letters = Counter(filter(str.isalpha, text))

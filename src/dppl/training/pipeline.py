@@ -213,6 +213,7 @@ def refuse_early(
     with suppress(ParameterError):
         persons = source.person_type is not None
         settle(estimator, 384, PublicData(), persons, ledger, partition)
+    # Then the labels, as `train` compares them again with the encoder at hand.
     classes = np.asarray(estimator.classes)
     strict = estimator.unknown_labels == "strict"
     # A strict run decodes every record; images are decoded once, later.

@@ -86,7 +86,7 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
                 "classes.txt",
                 *FIT,
             ],
-            "or vit-b-16, vit-h-14, vit-l-16, resnet-50; got 'pixls'. Try --encoder pixels",
+            "or vit-b-16, vit-h-14, vit-l-16, resnet-50, e5-small, e5-base; got 'pixls'. Try --encoder pixels",
         ),
         (
             ["predict", "m", "train.npz", "--top", "x"],

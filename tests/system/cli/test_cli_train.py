@@ -496,7 +496,7 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
 @pytest.mark.slow
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
     texts = ["", *TEXTS, "an odd one", "abc"]
-    labels = ["cat", *Y, "Jane", "gnu"]
+    labels = ["cat", *Y, "dog", "gnu"]
     write_csv(mails / "mails.csv", texts, labels)
     (mails / "described.csv").write_text(DESCRIBED)
     for options in (
@@ -1698,6 +1698,16 @@ def test_a_column_of_another_kind_than_the_classes_stops_before_anything_is_embe
     )
 
 
+def test_where_nobody_watches_it_is_said_that_there_is_no_progress(
+    mails, cli, note_on_progress
+):
+    result = cli(*TRAIN, "--mu", "1")
+    assert result.stderr == (
+        "dppl: note: Progress is shown on terminals alone, since a file of it would reveal how many records there "
+        "are.\n"
+    )
+
+
 @pytest.mark.parametrize("fault", ["account", "label", "strict"])
 def test_what_needs_no_encoder_is_refused_before_it_loads(
     fault, mails, cli, error_line, monkeypatch
@@ -1717,7 +1727,7 @@ def test_what_needs_no_encoder_is_refused_before_it_loads(
     result = cli(*TRAIN, *options)
     code, words = {
         "account": (3, "which has 0.5 left of 0.5"),
-        "label": (4, "outside the class list"),
+        "label": (4, "every label must be one of the 3 classes"),
         "strict": (4, "wants records that can all be used"),
     }[fault]
     assert (result.exit_code, words in error_line(result)) == (code, True)

@@ -335,6 +335,7 @@ def resolve_columns(
     for parameter, name in resolved.roles():
         if names.count(name) == 1:
             continue
+        # It is there, more than once, so what else is there does not matter.
         if name in names:
             has = (f"{names.count(name)} columns have this name; rename the others",)
         if parameter == "x" and isinstance(x, tuple):
