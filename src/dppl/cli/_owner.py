@@ -102,8 +102,6 @@ def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
         return False, (
             "there are no labels. Name their array or column with --y, or their file with --read labels."
         )
-    if not report["used"]:
-        return False, f"{'a fit' if fit else 'this run'} would use {uses}."
     if fit and labels["unknown"]:
         such = "labels" if "labels_each" in labels else "records"
         return False, (
@@ -111,6 +109,8 @@ def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
             f"to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}. "
             "`dppl fit` stops after it has charged the budget."
         )
+    if not report["used"]:
+        return False, f"{'a fit' if fit else 'this run'} would use {uses}."
     silently = ""
     if report["used"] != report["n"]:
         silently = " It skips the others without a word."

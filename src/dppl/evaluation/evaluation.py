@@ -534,18 +534,13 @@ class Evaluation(Written):
         return [["class", *(shown[name] for name in names)], *rows]
 
     def told(self) -> tuple[list[list[str]], str]:
-        """Return `table` without the classes of which it tells nothing, and a sentence that names those."""
+        """Return `table` and nothing, or its headings alone and a sentence, if it tells nothing of any class."""
         headings, *rows = self.table()
         counts = headings.index(self.counted)
-        silent = [
-            row for row in rows if {*row[1:counts], *row[counts + 1 :]} == {CANNOT_TELL}
-        ]
-        sentence = ""
-        if silent:
-            names = ", ".join(row[0] for row in silent[:_CLASSES_SHOWN])
-            more = ", ..." if len(silent) > _CLASSES_SHOWN else ""
-            sentence = f"The budget cannot tell how good the model is on {len(silent)} of {len(rows)} classes: {names}{more}."
-        return [headings, *(row for row in rows if row not in silent)], sentence
+        cells = {cell for row in rows for cell in (*row[1:counts], *row[counts + 1 :])}
+        if cells == {CANNOT_TELL}:
+            return [headings], "Of single classes the budget cannot tell anything."
+        return [headings, *rows], ""
 
     def promise(self) -> list[tuple[str, str]]:
         """Return what it promises to the records that were tested, and what it costs with the model."""

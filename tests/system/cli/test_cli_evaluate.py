@@ -77,7 +77,8 @@ def test_a_small_budget_tells_nothing_of_few_records(here, cli):
     """But with a chance of 1 %, for each of the numbers."""
     shown = cli("evaluate", "model.safetensors", "train.npz", "--mu", "0.01").stdout
     assert shown.startswith("for print                  the budget is too small for ")
-    assert "The budget cannot tell how good the model is on 3 of 3 classes" in shown
+    alone = "Of single classes the budget cannot tell anything." in shown
+    assert alone or shown.count("cannot tell") >= 5
 
 
 def test_the_file_is_read_by_show(here, cli, error_line):

@@ -475,9 +475,7 @@ def test_what_noise_hides_cannot_be_said():
     lines = str(one).splitlines()
     assert lines[0].endswith("the budget is too small for one number")
     # One line in the place of a row for each class.
-    assert "The budget cannot tell how good the model is on 6 of 6 classes: " in str(
-        one
-    )
+    assert "Of single classes the budget cannot tell anything." in lines
     assert not any(line.startswith("class") for line in lines)
     assert one.temperature is None
 
