@@ -133,7 +133,7 @@ class Train(Training, Persons, Method):
 
     def run(self) -> None:
         """Embed, fit, save and print."""
-        from dppl.encoders.load import is_code, names_of_columns
+        from dppl.encoders.load import check_name, is_code, names_of_columns
         from dppl.training import pipeline
         from dppl.training.descriptions import described, names_by_default
 
@@ -169,6 +169,7 @@ class Train(Training, Persons, Method):
             )
         source = self.open_labelled()
         # The encoder loads last, since it takes long and all of this can still refuse.
+        check_name(self.encoder)
         with progress("reading labels"):
             pipeline.refuse_early(estimator, source, **account)
         encoder = load_encoder(self.encoder, texts=source.modality == "text")
