@@ -18,7 +18,7 @@ BUDGET = {
     "audit": 7250,
     "cli": 24100,
     "continual": 7000,
-    "encoders": 20400,
+    "encoders": 20450,
     "evaluation": 12350,
     "export": 6750,
     "federation": 12950,
