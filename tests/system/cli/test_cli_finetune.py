@@ -235,7 +235,7 @@ def test_a_model_says_what_it_is(trained, cli):
     shown = run(cli, "show", "m.safetensors").stdout
     for fact in (
         "trained weights 89",
-        "steps       80",
+        "steps                 80",
         "noise multiplier 0.000993808",
         "'batch_size': 24.0",
     ):

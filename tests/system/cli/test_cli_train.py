@@ -153,7 +153,7 @@ def test_from_texts_to_predictions(mails, cli):
     }
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
     assert (
-        "encoder     letters (tests, pooling none, float32, weights version 1)"
+        "encoder               letters (tests, pooling none, float32, weights version 1)"
         in cli("show", "m.safetensors").stdout
     )
 
