@@ -3,7 +3,8 @@
 # docs/tutorials/hospital.md tells it step by step. Run it in an empty folder.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-notes=(--x note --y diagnoses --read separator=";" --groups patient)
+notes=(--x note --y diagnoses --read labels_separator=";" --groups patient)
+quarter=(--mu 0.224)  # half of the mu of the account, so that four fit
 port=${PORT:-8377}
 
 echo "== 1. The records: made-up notes, and the public list of diagnoses"
@@ -18,12 +19,12 @@ echo "== 3. Hold patients out, all notes of one on one side"
 dppl split notes.xlsx --test 0.3 --groups patient --key split.key --out train.csv test.csv
 
 echo "== 4. An account for the patients, and a model"
-dppl ledger create ledger.db notes --epsilon 1 --delta 1e-6 --unit person
-dppl train train.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --unusable stop --epsilon 1 --delta 1e-6 \
+dppl ledger create ledger.db notes --epsilon 2 --delta 1e-6 --unit person
+dppl train train.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --unusable stop "${quarter[@]}" \
   --ledger ledger.db notes/train --out notes.safetensors
 
 echo "== 5. How good it is, on the patients who were held out"
-dppl evaluate notes.safetensors test.csv "${notes[@]}" --epsilon 1 --delta 1e-6 \
+dppl evaluate notes.safetensors test.csv "${notes[@]}" "${quarter[@]}" \
   --ledger ledger.db notes/test --out evaluation.json
 
 echo "== 6. The papers: the statement, computed again, and a page for the data protection officer"
@@ -48,4 +49,11 @@ wait "$server" || true
 trap - EXIT
 
 echo "== 8. What the patients have spent"
+dppl ledger show ledger.db
+
+echo "== 9. The next quarter: all notes so far, with the same key, account and parts"
+dppl split notes-q2.xlsx --test 0.3 --groups patient --key split.key --out train-q2.csv test-q2.csv
+dppl train train-q2.csv "${notes[@]}" --classes diagnoses.txt --encoder minilm --unusable stop "${quarter[@]}" \
+  --ledger ledger.db notes/train --out notes-q2.safetensors
+dppl verify notes-q2.safetensors --ledger ledger.db notes
 dppl ledger show ledger.db

@@ -1,4 +1,4 @@
-"""Write notes.xlsx, made-up notes of a hospital with patients and diagnoses, and the public files for them.
+"""Write notes.xlsx and notes-q2.xlsx, made-up notes of a hospital, and the public files for them.
 
 These are diagnoses.txt, the list of codes, and notes.toml, the schema of the fields.
 
@@ -81,38 +81,51 @@ note = "text"
 """
 
 
-def main() -> None:
-    """Write the three files into the current folder."""
-    draw = random.Random(7)
-    codes = sorted(SENTENCES)
-    with open("diagnoses.txt", "w", encoding="utf-8") as file:
-        file.writelines(f"{code}\n" for code in codes)
-    with open("notes.toml", "w", encoding="utf-8") as file:
-        file.write(SCHEMA)
-    with xlsxwriter.Workbook("notes.xlsx") as book:
+def notes_of(draw, patient, year):
+    """Yield the rows of a patient: a note says some of what the patient has, and leaves some of it out."""
+    has = draw.sample(sorted(SENTENCES), draw.choice([1, 2, 2, 3]))
+    years = sum(AGES[code] for code in has) / len(has)
+    age = min(max(round(draw.gauss(years, 12)), 1), 105)
+    for _ in range(draw.choice([1, 2, 3])):
+        said = draw.sample(has, draw.randint(1, len(has)))
+        # Age and ward may tell what is left out.
+        told = [code for code in said if draw.random() < 0.7]
+        sentences = [draw.choice(SENTENCES[code]) for code in told]
+        text = " ".join(
+            [draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]
+        ).strip()
+        ward = WARDS[draw.choice(said)]
+        visit = date(year, 1, 1) + timedelta(draw.randrange(365))
+        yield [f"P{patient:04}", age, ward, visit, text, ";".join(sorted(said))]
+
+
+def write(name, rows):
+    """Write a sheet as an export has it: a title over all columns, a blank row, and the header in row 3."""
+    with xlsxwriter.Workbook(name) as book:
         sheet = book.add_worksheet("notes")
         day = book.add_format({"num_format": "yyyy-mm-dd"})
-        sheet.write_row(0, 0, ["patient", "age", "ward", "visit", "note", "diagnoses"])
-        row = 1
-        for patient in range(1, 501):
-            # What a patient has stays; a note says some of it.
-            has = draw.sample(codes, draw.choice([1, 2, 2, 3]))
-            years = sum(AGES[code] for code in has) / len(has)
-            age = min(max(round(draw.gauss(years, 12)), 1), 105)
-            for _ in range(draw.choice([1, 2, 3])):
-                said = draw.sample(has, draw.randint(1, len(has)))
-                # A note leaves some of it out, which age and ward may tell.
-                told = [code for code in said if draw.random() < 0.7]
-                sentences = [draw.choice(SENTENCES[code]) for code in told]
-                text = " ".join(
-                    [draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]
-                ).strip()
-                ward = WARDS[draw.choice(said)]
-                visit = date(2025, 1, 1) + timedelta(draw.randrange(365))
-                sheet.write_row(row, 0, [f"P{patient:04}", age, ward])
-                sheet.write_datetime(row, 3, visit, day)
-                sheet.write_row(row, 4, [text, ";".join(sorted(said))])
-                row += 1
+        sheet.merge_range(0, 0, 0, 5, "Export of the ward, 2025")
+        sheet.write_row(2, 0, ["patient", "age", "ward", "visit", "note", "diagnoses"])
+        for place, (patient, age, ward, visit, note, codes) in enumerate(rows, 3):
+            sheet.write_row(place, 0, [patient, age, ward])
+            sheet.write_datetime(place, 3, visit, day)
+            sheet.write_row(place, 4, [note, codes])
+
+
+def main() -> None:
+    """Write all files into the current folder."""
+    draw = random.Random(7)
+    with open("diagnoses.txt", "w", encoding="utf-8") as file:
+        file.writelines(f"{code}\n" for code in sorted(SENTENCES))
+    with open("notes.toml", "w", encoding="utf-8") as file:
+        file.write(SCHEMA)
+    rows = [row for patient in range(1, 501) for row in notes_of(draw, patient, 2025)]
+    write("notes.xlsx", rows)
+    # In the next quarter some come again, and others are new.
+    again = [
+        row for patient in range(401, 601) for row in notes_of(draw, patient, 2026)
+    ]
+    write("notes-q2.xlsx", rows + again)
 
 
 if __name__ == "__main__":

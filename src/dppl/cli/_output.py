@@ -136,6 +136,10 @@ def balance(book: dict[str, Any]) -> str:
     if book["accounting"] == "gdp" and "mu" not in book["budget"]:
         adds = _SQUARES
     left = rounded_down(book["left"], book["budget"])
+    if not book["releases"]:
+        return f"nothing spent; budget {in_words(book['budget'])}"
+    if len({one["partition"] for one in book["releases"]} - {None}) > 1:
+        adds += ", of the part that spent most: parts share no record, so their costs do not add up"
     return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
 
 

@@ -81,34 +81,40 @@ def review(report: dict[str, Any], *, fit: bool) -> None:
 def print_report(report: dict[str, Any], screen: Console, *, fit: bool = True) -> None:
     """Print a report of `dppl.io.skip_report` for people, before a fit or another use of the records."""
     labels = report["labels"]
+    # First, because whoever reads one line alone acts on it.
+    goes, verdict = verdict_on(report, fit=fit)
+    screen.print(f"{'GO' if goes else 'STOP'}: {verdict}", soft_wrap=True)
     screen.print()
     print_facts(_facts(report), 15, screen)
-    if labels is None:
-        screen.print(
-            "There are no labels; name their array or column with --y, or their file with --read labels."
-        )
-        if fit:
-            return
-    elif sizes := labels["class_sizes"]:
+    if labels is not None and (sizes := labels["class_sizes"]):
         # Entries have the number of records, and of persons where ids are given.
         headings = ("class", "records", "persons")[: len(sizes[0])]
         screen.print(
             table_of(headings, (entry.values() for entry in sizes), headings[1:])
         )
+
+
+def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
+    """Return whether a fit, or another use of the records, goes through, and what to do."""
+    labels = report["labels"]
+    uses = f"{report['used']} of {report['n']} records"
+    if fit and labels is None:
+        return False, (
+            "there are no labels. Name their array or column with --y, or their file with --read labels."
+        )
+    if fit and labels["unknown"]:
+        such = "labels" if "labels_each" in labels else "records"
+        return False, (
+            f"a fit would stop at the labels outside the class list, which are named below. Correct them or add them "
+            f"to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}. "
+            "`dppl fit` stops after it has charged the budget."
+        )
+    if not report["used"]:
+        return False, f"{'a fit' if fit else 'this run'} would use {uses}."
     silently = ""
     if report["used"] != report["n"]:
-        silently = "; it skips the others without a word"
-    screen.print(
-        f"{'A fit' if fit else 'This run'} uses {report['used']} of {report['n']} records{silently}.",
-        soft_wrap=True,
-    )
-    if fit and labels["unknown"]:
-        screen.print(
-            "But it stops at a label outside the class list, and `dppl fit` after the charge, unless --options "
-            f"unknown_labels=ignore skips {'such labels' if 'labels_each' in labels else 'such records'}. Or add the "
-            "class to the list.",
-            soft_wrap=True,
-        )
+        silently = " It skips the others without a word."
+    return True, f"{'a fit' if fit else 'this run'} uses {uses}.{silently}"
 
 
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -127,6 +133,12 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
             yield (
                 "longer texts",
                 f"{cut['n']} than the encoder reads, {reads}{': ' if cut['n'] else ''}{_places(cut)}",
+            )
+        if scripts := report.get("scripts"):
+            texts = ", ".join(f"{name} {n}" for name, n in scripts["texts"].items())
+            yield (
+                "scripts",
+                f"{texts}; {scripts['beyond_english']} texts have Latin letters that English lacks, such as ä",
             )
         for column, oddities in report.get("columns", {}).items():
             counts = [f"{n} {what}" for what, n in oddities.items() if n]
@@ -199,7 +211,8 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         for entry in unknown[:_UNKNOWN_SHOWN]:
             yield (
                 "",
-                f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{_meant(entry)}",
+                f"{'(missing)' if entry['label'] is None else repr(entry['label'])}: {entry['n']}{_meant(entry)} "
+                f"({_places(entry)})",
             )
         if len(unknown) > _UNKNOWN_SHOWN:
             yield (
@@ -214,7 +227,7 @@ def _meant(entry: dict[str, Any]) -> str:
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
     if "separator" in entry:
-        return f", classes of the list with {entry['separator']!r} between (--read separator)"
+        return f", classes of the list with {entry['separator']!r} between (--read labels_separator)"
     return ""
 
 

@@ -18,23 +18,24 @@ from dppl.io.records.urls import shown_as
 MISSING_IDS = "a record without a person id counts as a person: who has several such records is protected less"
 
 
-# What --read says, by name; the first five of raw records.
+# What --read says, by name; the first six of raw records.
 _READ = {
     "kind": "auto, images, csv, jsonl, parquet, text, excel",
     "id": "column of ids of records, not of persons",
     "encoding": "of a file of lines; by default UTF-8",
     "sheet": "of a workbook; by default the first",
+    "header": "number of the row that names the columns, if titles above it have the same names",
     "sql": "query that selects texts, with ORDER BY or an id; DATA is then a .duckdb or .sqlite file, a URL of "
     "SQLAlchemy, or env:VARIABLE that holds one, since lists of processes show passwords",
     "x": "column of texts, images or embeddings",
     "labels": "file of labels apart: of images a CSV file of files and labels; else .npy, .txt or .csv, one a line",
-    "separator": 'what separates the labels of a record that may have several, or none, such as ";"',
+    "labels_separator": 'what separates the labels of a record that may have several, or none, such as ";"',
 }
 
 
 def reading(*names: str, raw: bool = True, what: str = "DATA") -> Any:
     """Return the option that says how records are read."""
-    taken = [*list(_READ)[:5], *names] if raw else names
+    taken = [*list(_READ)[:6], *names] if raw else names
     text = " ".join(
         [
             f"How {what} is read; may be repeated.",
@@ -42,7 +43,10 @@ def reading(*names: str, raw: bool = True, what: str = "DATA") -> Any:
         ]
     )
     return option(
-        "NAME=VALUE", text, (), typed={name: f"--read {name}" for name in taken}
+        "NAME=VALUE",
+        text,
+        (),
+        typed={name.removeprefix("labels_"): f"--read {name}" for name in taken},
     )
 
 
@@ -56,10 +60,19 @@ class Records:
     read: list[str] = reading()
 
     @cached_property
-    def how(self) -> dict[str, str]:
+    def how(self) -> dict[str, Any]:
         """What ``--read`` says, by name."""
-        (known,) = (one.metadata["typed"] for one in fields(self) if one.name == "read")
-        return parse_pairs(self.read, "read", known, literal=False)
+        (typed,) = (one.metadata["typed"] for one in fields(self) if one.name == "read")
+        known = [option.removeprefix("--read ") for option in typed.values()]
+        how: dict[str, Any] = parse_pairs(self.read, "read", known, literal=False)
+        if "header" in how:
+            if not how["header"].isdecimal():
+                raise ParameterError(
+                    f"must be the number of a row; got {how['header']!r}.",
+                    parameter="header",
+                )
+            how["header"] = int(how["header"])
+        return how
 
     @property
     def path(self) -> Path:
@@ -83,8 +96,8 @@ class Records:
         """Return how labels are given, where a record may have several."""
         from dppl.kernel.label_sets import MultiLabel
 
-        if "separator" in self.how:
-            return MultiLabel(self.how["separator"])
+        if "labels_separator" in self.how:
+            return MultiLabel(self.how["labels_separator"])
         return None
 
     def columns(self) -> io.Columns:
@@ -125,7 +138,7 @@ class Records:
         how: Any = {
             name: value
             for name, value in self.how.items()
-            if name not in ("x", "id", "separator")
+            if name not in ("x", "id", "labels_separator")
         }
         place = path or (self.database() if "sql" in how else self.path)
         return io.open_source(place, columns=columns or self.columns(), **how)

@@ -163,7 +163,7 @@ class Classes:
                 "the labels would reveal which ones occur. Write every possible class into it, one per line."
             )
         several = (
-            "separator" in getattr(self, "how", ())
+            "labels_separator" in getattr(self, "how", ())
             or getattr(self, "method", None) == "multilabel"
         )
         return io.read_classes(self.classes, several=several)
@@ -201,7 +201,7 @@ class Method(BeforeCharge):
         """Return the unfitted estimator; `rows`, the path of public ones, is refused if it would not use them."""
         options = self.strictly(parse_pairs(self.options, "options"))
         method = self.method
-        if (separator := self.how.get("separator")) is not None:
+        if (separator := self.how.get("labels_separator")) is not None:
             if method not in ("auto", "multilabel"):
                 raise ParameterError(
                     "is for --method multilabel.", parameter="separator"

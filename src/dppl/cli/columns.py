@@ -33,7 +33,7 @@ class Columns(Y, Records):
         "DATA",
         "Records in columns: .csv, .tsv, .jsonl, .parquet, .xlsx, .ods; or a database.",
     )
-    read: list[str] = reading("kind", "encoding", "sheet", "sql", raw=False)
+    read: list[str] = reading("kind", "encoding", "sheet", "header", "sql", raw=False)
     out: Path = option("FILE", "File of TOML to write.")
     force: bool = flag("Replace the output file if it exists.")
 

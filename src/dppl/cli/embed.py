@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dppl import io, training
 from dppl._utils.progress import progress
-from dppl.cli._output import console, echo, printable, table_of, tell_owner
+from dppl.cli._output import console, echo, note, printable, table_of, tell_owner
 from dppl.cli._pairs import parse_pairs
 from dppl.cli._records import Engine, Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
@@ -20,6 +21,7 @@ from dppl.errors import ParameterError
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
 
+SILENCE = "Progress is shown on terminals alone, since a file of it would reveal how many records there are"
 _OPTIONS = ("rows", "workers", "shard_rows", "precision")
 
 
@@ -109,7 +111,9 @@ class Embed(X, Y, Persons, BeforeCharge, Engine):
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source()
         self.check_first(lambda: (records, None))
-        encoder = load_encoder(self.encoder, precision)
+        encoder = load_encoder(
+            self.encoder, precision, texts=records.modality == "text"
+        )
         with resumable(out), progress("embedding", records.count) as advance:
             done = training.embed(
                 records, encoder, out, progress=advance, engine=engine, **options
@@ -133,10 +137,17 @@ class Embed(X, Y, Persons, BeforeCharge, Engine):
 FLAGS = {"--encoders": _list_encoders}
 
 
-def load_encoder(encoder: str, precision: str = "auto") -> Encoder:
+def load_encoder(
+    encoder: str, precision: str = "auto", *, texts: bool = False
+) -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
     from dppl import encoders
+    from dppl.encoders.catalogue import reads
 
+    said = [reads(encoder)] if texts else []
+    if not sys.stderr.isatty():
+        said.append(SILENCE)
+    note(" ".join(f"{one}." for one in said if one))
     with progress(f"loading {encoder}"):
         return encoders.load_encoder(encoder, precision=precision)  # type: ignore[arg-type]
 

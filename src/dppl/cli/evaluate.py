@@ -105,7 +105,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         "MODEL",
         "Model file of `dppl fit`, `dppl train` or `dppl finetune`; or a class list, see above.",
     )
-    read: list[str] = reading("labels", "separator")
+    read: list[str] = reading("labels", "labels_separator")
     out: Path | None = option(
         "FILE", "With a budget: JSON file to write, for `dppl show --results`.", None
     )
@@ -274,8 +274,10 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                     "is for a model that gives a record one label.",
                     parameter="max_error",
                 )
-            model.separator = self.how.get("separator") or model.separator or SEPARATOR
-        elif "separator" in self.how:
+            model.separator = (
+                self.how.get("labels_separator") or model.separator or SEPARATOR
+            )
+        elif "labels_separator" in self.how:
             raise ParameterError(
                 "is for a model of several labels a record.", parameter="separator"
             )
@@ -295,12 +297,12 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                 raise ParameterError(
                     "is for a model, but MODEL is a class list.", parameter=name
                 )
-        classes = io.read_classes(self.model, several="separator" in self.how)
+        classes = io.read_classes(self.model, several="labels_separator" in self.how)
         columns = replace(self.columns(), x=self.x or _PREDICTED)
         source = self._labelled(self.open_source(columns), classes, self.several())
         labels, persons = labels_and_persons(source)
         ids = None if self.groups is None else persons
-        separator = self.how.get("separator")
+        separator = self.how.get("labels_separator")
         most = None if separator is None else MAX_LABELS
         table = AlreadyPredicted(classes, max_labels=most, separator=separator)
         return _Tested(table, predicted_labels(source), labels, ids, classes)
@@ -409,8 +411,11 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
 def _print_private(evaluation: Evaluation) -> None:
     """Print what was released."""
     print_facts(evaluation.facts(), 26)
-    headings, *rows = evaluation.table()
-    console().print(table_of(headings, rows))
+    (headings, *rows), silent = evaluation.told()
+    if rows:
+        console().print(table_of(headings, rows))
+    if silent:
+        echo(printable(silent))
     echo(
         f"Each interval covers chance and noise, and holds with {100 * evaluation.confidence:g} %."
     )
@@ -425,8 +430,8 @@ _OF_ONE = {
     "minority accuracy": "minority_accuracy",
 }
 _OF_SEVERAL = {
-    "F1, mean of all labels": "macro_f1",
-    "F1 of all labels together": "micro_f1",
+    "micro F1": "micro_f1",
+    "macro F1": "macro_f1",
     "mean recall of labels": "balanced_accuracy",
     "all labels right": "accuracy",
 }

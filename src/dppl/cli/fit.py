@@ -51,7 +51,7 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
         "Embeddings: .npy, .npz, .parquet, a folder of .parquet shards, or a URL of one; or a .toml file of "
         "institutions that answer by themselves (docs/federation.md).",
     )
-    read: list[str] = reading("labels", "separator", raw=False, what="TABLE")
+    read: list[str] = reading("labels", "labels_separator", raw=False, what="TABLE")
     public: Path | None = option(
         "TABLE", "Public embeddings by the same encoder.", None
     )

@@ -74,6 +74,7 @@ class Plan(Budget):
 
     def run(self) -> None:
         """Plan and print."""
+        from dppl.encoders.catalogue import reads
         from dppl.planning import plan_budget
 
         budget = self.budget()
@@ -124,6 +125,8 @@ class Plan(Budget):
         )
         for sentence in plan.sentences():
             screen.print(f"- {printable(sentence)}")
+        if language := reads(self.encoder or ""):
+            screen.print(f"- The encoder {printable(language)}.")
         if evaluation:
             title = f"How exactly a private evaluation says it ({100 * evaluation.confidence:g} % intervals)"
             first, *widths = evaluation.headings()

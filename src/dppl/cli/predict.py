@@ -69,7 +69,7 @@ class OnModel(X, Records):
             )
         if self.encoder:
             given = "encoder"
-        elif self.how.keys() - {"labels", "separator"}:
+        elif self.how.keys() - {"labels", "labels_separator"}:
             given = "read"
         else:
             given = None

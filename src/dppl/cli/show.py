@@ -249,12 +249,13 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
     model = said["model"]
     guarantee = said["guarantee"]
     classes = model["classes"]
+    # What it is and promises comes first, and what it was made with last.
+    estimator, *made_with = model["facts"]
     facts = [
-        *model["facts"],
+        estimator,
         ("classes", f"{len(classes)}: {words.listed(classes, _NAMES)}"),
         ("budget", Guarantee.from_dict(description["guarantee"]).budget),
         ("unit", guarantee["protects"]),
-        ("sha256", sha256),
     ]
     print_facts(facts, 11, screen, soft_wrap=False)
     screen.print(f"\n{printable(guarantee['sentence'])}\n")
@@ -280,6 +281,8 @@ def _print(description: dict[str, Any], sha256: str, delta: float | None) -> Non
             "\nWhat the file states fits together. That its method makes these releases with its parameters was not "
             "computed again: run dppl verify."
         )
+    screen.print()
+    print_facts([*made_with, ("sha256", sha256)], 21, screen, soft_wrap=False)
     for heading, rows in (
         ("public rows, by id or counted from 1", model["selected"]),
         ("public descriptions", model["descriptions"]),

@@ -66,7 +66,9 @@ class Split(BeforeCharge):
         "File with a secret, by which an id always falls on the same side.",
         None,
     )
-    read: list[str] = reading("x", "kind", "encoding", "sheet", "sql", raw=False)
+    read: list[str] = reading(
+        "x", "kind", "encoding", "sheet", "header", "sql", raw=False
+    )
 
     def run(self) -> None:
         """Write both files and say what to do with them."""

@@ -119,7 +119,7 @@ class Train(Training, Persons, Method):
     """
 
     encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
-    read: list[str] = reading("labels", "separator")
+    read: list[str] = reading("labels", "labels_separator")
     public: Path | None = option(
         "POOL", "Public images or texts, or their embeddings by the same encoder.", None
     )
@@ -133,7 +133,7 @@ class Train(Training, Persons, Method):
 
     def run(self) -> None:
         """Embed, fit, save and print."""
-        from dppl.encoders.load import is_code, names_of_columns
+        from dppl.encoders.load import check_name, is_code, names_of_columns
         from dppl.training import pipeline
         from dppl.training.descriptions import described, names_by_default
 
@@ -168,9 +168,11 @@ class Train(Training, Persons, Method):
                 f"{self.shown()}."
             )
         source = self.open_labelled()
-        # The encoder loads last, since it takes seconds and all of the above can still
-        # refuse.
-        encoder = load_encoder(self.encoder)
+        # The encoder loads last, since it takes long and all of this can still refuse.
+        check_name(self.encoder)
+        with progress("reading labels"):
+            pipeline.refuse_early(estimator, source, **account)
+        encoder = load_encoder(self.encoder, texts=source.modality == "text")
         pool = None
         if public is not None:
             # A schema names the columns of public rows, too.

@@ -18,6 +18,7 @@ class Preset:
     place: str  # where the weights come from: an address, or a name on the Hugging Face hub
     licence: str  # of the weights
     dimension: int
+    languages: str = ""  # of an encoder of texts
 
     @property
     def weights(self) -> str:
@@ -29,6 +30,7 @@ class Preset:
         return f"The weights are at {place} ({self.licence})."
 
 
+_MANY = "about 100 languages, German, French and English among them"
 _USUAL = "interpolation=bicubic&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
 
 # The encoders of the DPPL papers (arXiv:2406.08039, section 4 and appendix B). The
@@ -67,6 +69,23 @@ PRESETS = {
         "Apache-2.0",
         2048,
     ),
+    # Multilingual E5 (Wang et al., arXiv:2402.05672), trained on pairs of texts in about
+    # 100 languages. Its authors put "query: " before texts that are compared with each
+    # other or classified.
+    "e5-small": Preset(
+        "st:intfloat/multilingual-e5-small?prompt=query:+",
+        "intfloat/multilingual-e5-small",
+        "MIT",
+        384,
+        _MANY,
+    ),
+    "e5-base": Preset(
+        "st:intfloat/multilingual-e5-base?prompt=query:+",
+        "intfloat/multilingual-e5-base",
+        "MIT",
+        768,
+        _MANY,
+    ),
 }
 
 # What each scheme imports, the extra of dppl that brings it, and what it embeds.
@@ -83,11 +102,26 @@ _NEEDS = {
 
 # What an encoder of texts is for, where its name says so: languages, and windows by
 # default.
-READS = {"minilm": ("English", "8 windows of 256 tokens")}
+READS = {"minilm": ("English", "8 windows of 256 tokens")} | {
+    name: (preset.languages, "4 windows of 512 tokens")
+    for name, preset in PRESETS.items()
+    if preset.languages
+}
 _OF_THE_MODEL = (
     "the languages of the model",
     f"as many windows as hold {PAGE:,} tokens",
 )
+
+
+def reads(uri: str) -> str:
+    """Say which languages an encoder of texts is for; "" if its name does not say that it is one of texts."""
+    name = uri.partition("?")[0]
+    languages, _ = READS.get(name, _OF_THE_MODEL)
+    if name == "minilm":
+        return "minilm reads English; e5-small and e5-base read about 100 languages"
+    if name in READS or uri.startswith("st:"):
+        return f"{name} reads {languages}"
+    return ""
 
 
 class KnownEncoder(NamedTuple):
@@ -110,8 +144,8 @@ def list_encoders() -> list[KnownEncoder]:
 
     Examples
     --------
-    >>> ", ".join(entry.name for entry in list_encoders())
-    'minilm, pixels, vit-b-16, vit-h-14, vit-l-16, resnet-50, st:NAME, hf:NAME, timm:NAME, onnx:FILE, python:FILE'
+    >>> ", ".join(entry.name for entry in list_encoders() if entry.kind == "texts")
+    'minilm, e5-small, e5-base, st:NAME'
     """
     entries = [
         _entry("minilm", "minilm", 384, "Apache-2.0"),
@@ -140,7 +174,7 @@ def _entry(
     place: str | None = None,
 ) -> KnownEncoder:
     modules, extra, kind = _NEEDS[scheme]
-    if scheme == "hf" and place is not None:  # such presets are of images
+    if name in PRESETS and not PRESETS[name].languages:
         modules = f"{modules} PIL"
         extra = "vision"
         kind = "images"
@@ -160,7 +194,7 @@ def _entry(
         checkpoints = (
             Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
         )
-        if scheme == "hf":
+        if "://" not in place:
             weights = hub / f"models--{place.replace('/', '--')}" / "snapshots"
             how = f"hf download {place}"
         else:

@@ -141,6 +141,12 @@ def load_adapter(
     return adapter
 
 
+def check_name(uri: str) -> None:
+    """Refuse a URI that names no encoder, before anything is imported or read for it."""
+    if not uri.startswith(columns.SCHEME):
+        parse(uri, MODULES, _FORMS, "encoder")
+
+
 def load_windows(uri: str) -> TextWindows:
     """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
     source = parse(uri, MODULES, _FORMS, "encoder")

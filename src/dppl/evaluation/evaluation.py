@@ -457,11 +457,32 @@ class Evaluation(Written):
             )
         return cls(**values)
 
+    @property
+    def for_print(self) -> str:
+        """The number to publish, in a sentence: accuracy, or micro F1 where a record has several labels."""
+        name, number = ("accuracy", self.accuracy)
+        if self.labels is not None:
+            name, number = ("micro F1", self.labels.f1)
+        if number.value is None or self.n.value is None:
+            return "the budget is too small for one number"
+        value, low, high = (
+            f"{100 * share:.0f} %" for share in (number.value, number.low, number.high)
+        )
+        said = (
+            f"{name} {value} ({100 * self.confidence:g} % interval {low} to {high}) on about {self.n.value:.0f} "
+            f"{self.counted}, {', '.join(words.figures(self.guarantee.budget.to_dict()))}"
+        )
+        # Noise of a seed can be drawn again and subtracted.
+        if self.guarantee.secure_noise:
+            return f"{said}. All numbers here may be published."
+        return said
+
     def facts(self) -> list[tuple[str, str]]:
         """Return what is said of all records, as names and texts."""
         labels = self.labels
         gap = self.calibration_gap
-        rows: list[tuple[str, Any]] = [(f"{self.counted} tested", f"about {self.n}")]
+        rows: list[tuple[str, Any]] = [("for print", self.for_print)]
+        rows += [(f"{self.counted} tested", f"about {self.n}")]
         if labels is None:
             rows += [
                 ("accuracy", self.accuracy),
@@ -474,12 +495,10 @@ class Evaluation(Written):
         else:
             most = f"the first {labels.max_labels} true and the likeliest {labels.max_labels} predicted count"
             rows += [
-                ("F1, mean of all labels", labels.macro_f1),
-                ("F1 of all labels together", labels.f1),
-            ]
-            rows += [
-                ("their precision", labels.precision),
-                ("their recall", labels.recall),
+                ("micro F1", labels.f1),
+                ("micro precision", labels.precision),
+                ("micro recall", labels.recall),
+                ("macro F1", labels.macro_f1),
             ]
             rows += [
                 ("mean recall of labels", self.balanced_accuracy),
@@ -514,6 +533,15 @@ class Evaluation(Written):
         ]
         return [["class", *(shown[name] for name in names)], *rows]
 
+    def told(self) -> tuple[list[list[str]], str]:
+        """Return `table` and nothing, or its headings alone and a sentence, if it tells nothing of any class."""
+        headings, *rows = self.table()
+        counts = headings.index(self.counted)
+        cells = {cell for row in rows for cell in (*row[1:counts], *row[counts + 1 :])}
+        if cells == {CANNOT_TELL}:
+            return [headings], "Of single classes the budget cannot tell anything."
+        return [headings, *rows], ""
+
     def promise(self) -> list[tuple[str, str]]:
         """Return what it promises to the records that were tested, and what it costs with the model."""
         promise = words.in_short(self.guarantee)[:-1]
@@ -523,12 +551,15 @@ class Evaluation(Written):
 
     def __str__(self) -> str:
         lines = [f"{name:<28}{text}" for name, text in self.facts()]
+        table, silent = self.told()
         lines += [
             "".join(f"{cell:<28}" for cell in row).rstrip()
-            for row in self.table()[: _CLASSES_SHOWN + 1]
+            for row in table[: _CLASSES_SHOWN + 1]
+            if len(table) > 1
         ]
-        if len(self.per_class) > _CLASSES_SHOWN:
-            lines.append(f"and {len(self.per_class) - _CLASSES_SHOWN} more classes")
+        if len(table) > _CLASSES_SHOWN + 1:
+            lines.append(f"and {len(table) - _CLASSES_SHOWN - 1} more classes")
+        lines += [silent] if silent else []
         lines.append(
             f"Each interval covers chance and noise, and holds with {100 * self.confidence:g} %."
         )

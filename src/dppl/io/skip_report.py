@@ -2,7 +2,7 @@
 
 import hashlib
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +53,8 @@ def report_on_table(
         report["persons"] = _persons_report(
             checked_ids(groups, table), table.y, usable, named, several
         )
-    return _with_labels(report, int(usable.sum()), labels, classes, several)
+    places = (np.flatnonzero(usable) + 1).tolist()
+    return _with_labels(report, places, labels, classes, several)
 
 
 def report_on_source(
@@ -68,36 +69,44 @@ def report_on_source(
     `reads` are the windows in which an encoder reads texts, for the report to say which
     texts are longer; or the columns of a schema, to count the odd cells of each.
     """
-    report, labels, ids = _records_report(source, reads)
+    report, labels, ids, places = _records_report(source, reads)
     if source.person_type is not None:
         named = _those(labels) if classes is None else classes
         report["persons"] = _persons_report(
             ids, labels, np.ones(len(ids), bool), named, several
         )
-    return _with_labels(report, len(ids), labels, classes, several)
+    return _with_labels(report, places, labels, classes, several)
 
 
 def _with_labels(
     report: dict[str, Any],
-    usable: int,
+    places: Sequence[Any],
     labels: Array | None,
     classes: Array | None,
     several: MultiLabel | None = None,
 ) -> dict[str, Any]:
-    """Add what is to say of the labels, and how many records are used: of `usable` ones those in the class list."""
+    """Add what is to say of the labels, and how many records are used: of those at `places` the ones in the list."""
+    usable = len(places)
     if labels is None:
         return report | {"labels": None, "used": usable if classes is None else 0}
     if several is not None and classes is not None:
         return report | {
-            "labels": _several_report(labels, classes, several),
+            "labels": _several_report(labels, classes, several, places),
             "used": usable,
         }
     chosen = classes is not None
     if classes is None:
         classes = _those(labels)
     codes = class_codes(labels, classes, "ignore")  # as a fit meets them
-    unknown, counts = np.unique(labels[codes < 0], return_counts=True)
+    # Their places, too, for the owner to find and mend them.
+    strange = np.flatnonzero(codes < 0)
+    unknown, numbers, counts = np.unique(
+        labels[strange], return_inverse=True, return_counts=True
+    )
     order = np.argsort(-counts, kind="stable")
+    where: list[list[Any]] = [[] for _ in unknown]
+    for number, place in zip(numbers.tolist(), strange.tolist(), strict=True):
+        where[number].append(places[place])
     sizes = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
     entries = [
         {"class": name, "n": n} for name, n in zip(classes.tolist(), sizes, strict=True)
@@ -109,10 +118,11 @@ def _with_labels(
     report["labels"] = {
         "type": "integers" if labels.dtype.kind == "i" else "text",
         "unknown": [
-            {"label": None if name in _MISSING else name, "n": n}
+            {"label": None if name in _MISSING else name}
+            | _first_of(where[number])
             | _meant(name, classes)
-            for name, n in zip(
-                unknown[order].tolist(), counts[order].tolist(), strict=True
+            for number, name in zip(
+                order.tolist(), unknown[order].tolist(), strict=True
             )
         ],
         "unknown_records": int(counts.sum()),
@@ -151,14 +161,17 @@ def _meant(label: Any, classes: Array) -> dict[str, Any]:
 
 
 def _several_report(
-    labels: Array, classes: Array, several: MultiLabel
+    labels: Array, classes: Array, several: MultiLabel, places: Sequence[Any]
 ) -> dict[str, Any]:
     """Say what labels there are where a record may have several, or none."""
     sets, _ = several.read(labels, classes)
     each = [sorted(set(map(str, several.labels_of(one)))) for one in labels.tolist()]
     known = set(map(str, classes.tolist()))
     strange = [[label for label in some if label not in known] for some in each]
-    unknown = Counter(label for some in strange for label in some)
+    unknown: dict[str, list[Any]] = defaultdict(list)
+    for some, place in zip(strange, places, strict=True):
+        for label in some:
+            unknown[label].append(place)
     sizes = sets.sum(axis=0).tolist()
     several_each = sets.sum(axis=1)
     return {
@@ -169,8 +182,8 @@ def _several_report(
             if n
         ],
         "unknown": [
-            {"label": label, "n": n} | _meant(label, classes)
-            for label, n in unknown.most_common()
+            {"label": label} | _first_of(where) | _meant(label, classes)
+            for label, where in sorted(unknown.items(), key=lambda one: -len(one[1]))
         ],
         "unknown_records": sum(map(bool, strange)),
         "class_sizes": [
@@ -215,8 +228,8 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
 
 def _records_report(
     source: Source, reads: TextWindows | Sequence[Column] | None
-) -> tuple[dict[str, Any], Array | None, Array]:
-    """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
+) -> tuple[dict[str, Any], Array | None, Array, list[str]]:
+    """Read and decode every record; return a report, and labels ("" if missing), ids of persons and places."""
     reasons: dict[Term[SkipReason], list[str]] = {}
     repeated_ids: list[str] = []
     ids: set[str | None] = set()
@@ -225,6 +238,9 @@ def _records_report(
     odd: Counter[tuple[str, str | None]] = Counter()
     labels: list[Any] = []
     persons: list[Any] = []
+    places: list[str] = []
+    scripts: Counter[str] = Counter()
+    beyond_english = 0
     with quiet():
         for record in source:
             try:
@@ -233,7 +249,15 @@ def _records_report(
                 reasons.setdefault(skipped.reason, []).append(record.reference)
                 continue
             contents.append(content)
+            places.append(record.reference)
             if isinstance(reads, TextWindows):
+                script = script_of(text)
+                scripts[script] += 1
+                beyond_english += (
+                    script == "Latin"
+                    and not text.isascii()
+                    and any(one.isalpha() and not one.isascii() for one in text)
+                )
                 if reads.cuts(text):
                     cut.append(record.reference)
             elif reads is not None:
@@ -259,18 +283,34 @@ def _records_report(
             "max_tokens": reads.limit,
             **_first_of(cut),
         }
+        report["scripts"] = {
+            "texts": dict(scripts.most_common()),
+            "beyond_english": beyond_english,
+        }
     elif reads is not None:
         report["columns"] = {
             one.name: {what: odd[one.name, what] for what in ODDITIES} for one in reads
         }
     if source.label_type is None:
-        return report, None, _as_objects(persons)
+        return report, None, _as_objects(persons), places
     integers = bool(labels) and all(isinstance(label, int) for label in labels)
     if integers:
         as_array = np.array(labels, np.int64)
     else:
         as_array = _as_objects([str(label) for label in labels])
-    return report, as_array, _as_objects(persons)
+    return report, as_array, _as_objects(persons), places
+
+
+def script_of(text: str) -> str:
+    """Return the script that most letters of a text are in, such as Latin or Cyrillic; "none" without letters."""
+    # Most texts are of this kind, and their letters need no names.
+    if text.isascii():
+        return "Latin" if any(map(str.isalpha, text)) else "none"
+    letters = Counter(filter(str.isalpha, text))
+    scripts: Counter[str] = Counter()
+    for letter, n in letters.items():
+        scripts[unicodedata.name(letter, "OTHER").partition(" ")[0].capitalize()] += n
+    return next((name for name, _ in scripts.most_common(1)), "none")
 
 
 def _content(record: Record, modality: str) -> tuple[bytes, Any]:

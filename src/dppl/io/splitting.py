@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from dppl._utils import validate
 from dppl._utils.files import new_files
 from dppl._utils.outside import parse_any
-from dppl.errors import InputError, ParameterError
+from dppl.errors import Argument, InputError, ParameterError
 from dppl.io.records.labels import listed
 from dppl.io.records.lines import (
     Form,
@@ -33,7 +33,7 @@ from dppl.io.records.lines import (
     written_lines,
     written_rows,
 )
-from dppl.io.records.record import BadRecord
+from dppl.io.records.record import BadRecord, Columns, Header
 from dppl.io.records.sheets import place_of, read_sheet, select
 from dppl.io.records.sources import KINDS, recognised
 from dppl.io.tables.fragments import open_npz
@@ -175,6 +175,7 @@ def split_file(
     kind: str = "auto",
     encoding: str | None = None,
     sheet: str | None = None,
+    header: int | None = None,
     sql: str | None = None,
 ) -> None:
     """Write the records of a file into two others, by `held_out`: both whole, or none.
@@ -187,7 +188,8 @@ def split_file(
         its images. With `sql` a database, as in `open_source`.
     out_train, out_test : path-like
         New files of the same kind, which only their owner may read. Rows of CSV and
-        lines of JSON are copied as they are, blank ones excepted. Rows of a workbook or
+        lines of JSON are copied as they are, except for blank ones and those above the
+        header. Rows of a workbook or
         a query become rows of ``.csv``, of the texts that cells show.
     share : float
         Chance of each record, or of each id in `groups`, to be held out: to be written
@@ -198,7 +200,7 @@ def split_file(
         it.
     key : str or bytes, default=None
         As in `held_out`; needs `groups`.
-    kind, encoding, sheet : str
+    kind, encoding, sheet, header : str or int
         As in `open_source`.
     sql : str, default=None
         A query whose rows are split. It needs no order.
@@ -245,13 +247,18 @@ def split_file(
             f"goes with files of lines; {source} is read as {real}.",
             parameter="encoding",
         )
+    if header is not None and real not in ("csv", "excel"):
+        raise ParameterError(
+            f"goes with workbooks and CSV files; {source} is read as {real}.",
+            parameter="header",
+        )
     if sheet is not None and real != "excel":
         raise ParameterError(
             f"goes with workbooks; {source} is read as {real}.", parameter="sheet"
         )
     match real:
         case "csv":
-            write = partial(_split_rows, source, Form(encoding))
+            write = partial(_split_rows, source, Form(encoding, header))
         case "jsonl":
             write = partial(_split_lines, source, Form(encoding))
         case "parquet":
@@ -259,9 +266,11 @@ def split_file(
         case "npz":
             write = partial(_split_npz, source)
         case "excel":
-            write = partial(_split_texts, read_sheet(source, sheet))
+            found, rows = read_sheet(source, sheet, header, Columns(person=groups))
+            write = partial(_split_texts, source, found, rows)
         case "sql":
-            write = partial(_split_texts, select(str(sql), str(path)))
+            rows = select(str(sql), str(path))
+            write = partial(_split_texts, source, Header(0, next(rows), 2), rows)
         case "images":
             raise InputError(
                 f"{source} holds images, which are not copied; write a CSV file with the columns file and label, split "
@@ -280,18 +289,15 @@ def _split_rows(
 ) -> None:
     """Copy the rows of a CSV file."""
     form.check(path)
-    delimiter, names = read_header(path, form)
-    if groups is not None and names.count(groups) != 1:
-        raise InputError(
-            f"must be one column of {path}; got {groups!r}; see its first line.",
-            parameter="groups",
-        )
-    place = None if groups is None else names.index(groups)
+    delimiter, header = read_header(path, form, Columns(person=groups))
+    names = header.names
+    place = _place_of(groups, header, path)
     with form.opened(path) as file, _texts(file.encoding, outs) as texts:
-        for number, (text, row) in enumerate(written_rows(file, delimiter)):
-            if not number:
+        for number, text, row in written_rows(file, delimiter):
+            if number == header.place:
                 for one in texts:
                     one.write(text if text.endswith(("\n", "\r")) else f"{text}\n")
+            if number <= header.place:
                 continue
             if place is None or len(row) != len(names):
                 whose = None
@@ -300,22 +306,41 @@ def _split_rows(
             texts[coin(whose)].write(text)
 
 
-def _split_texts(
-    rows: Iterator[list[str]], outs: Outputs, coin: Coin, groups: str | None
-) -> None:
-    """Write rows of texts, of which the first names the columns, as rows of CSV."""
-    names = next(rows)
-    if groups is not None and names.count(groups) != 1:
+def _place_of(groups: str | None, header: Header, path: Path) -> int | None:
+    """Return where the column of ids is; each column must have a name of its own, or it is no header that was found."""
+    names = header.names
+    if groups is not None and groups not in names:
         raise InputError(
-            f"must be one column of the table; got {groups!r}; see its first row.",
+            f"must be one column of {path}; got {groups!r}; ",
+            *header.shown,
+            ".",
             parameter="groups",
         )
-    place = None if groups is None else names.index(groups)
+    if "" in names or len({*names}) < len(names):
+        raise InputError(
+            f"{path} must have a name for each column, and each once; row {header.place + 1}, taken as the header, has "
+            "cells that are empty or repeat another; if another row is the header, add ",
+            Argument("header", header.place + 2),
+            ".",
+        )
+    return None if groups is None else names.index(groups)
+
+
+def _split_texts(
+    path: Path,
+    header: Header,
+    rows: Iterator[list[str]],
+    outs: Outputs,
+    coin: Coin,
+    groups: str | None,
+) -> None:
+    """Write rows of texts below a header as rows of CSV."""
+    place = _place_of(groups, header, path)
     # Ids that are bytes and no UTF-8 stay different from each other.
     with _texts("utf-8", outs, "backslashreplace") as texts:
         writers = [csv.writer(one) for one in texts]
         for writer in writers:
-            writer.writerow(names)
+            writer.writerow(header.names)
         for row in rows:
             writers[coin(None if place is None else row[place])].writerow(row)
 

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 from dppl._utils import validate
 from dppl._utils.types import Float
-from dppl.encoders.catalogue import PRESETS
+from dppl.encoders.catalogue import PRESETS, READS
 from dppl.encoders.columns import SCHEME, TextColumn, place_of, read_schema
 from dppl.errors import Argument, BudgetError, ParameterError
 from dppl.finetune.worth import WORTH_TRAINING, is_worth_training
@@ -305,7 +305,7 @@ def plan_budget(
     (first, spent), *rest = budget.to_dict().items()
     twice = type(budget)(**{first: 2 * spent, **dict(rest)})
     # Tables have neither names of classes to start from nor a network to train.
-    texts = describe == "names" or (encoder is not None and encoder not in PRESETS)
+    texts = describe == "names" or encoder in READS
     train = None
     if not texts and not isinstance(budget, PureDP):
         train = is_worth_training(budget, n_classes, n_records)

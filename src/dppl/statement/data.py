@@ -234,7 +234,7 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         facts["digest of the network"] = description["module"]
     if "max_labels" in description["parameters"]:
         facts["labels of a record"] = (
-            "any number; where labels are counted, the first max_labels of the list count"
+            f"any number; where labels are counted, at most {description['parameters']['max_labels']} of a record are"
         )
     if "examples" in description:
         facts["public examples"] = ExamplesKept.from_dict(

@@ -26,7 +26,7 @@ from dppl._utils.types import Array, Flags
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.io import PERSON, Columns, EmbeddingTable, Source, read_ids, read_table
-from dppl.io.records.decoding import quiet
+from dppl.io.records.decoding import decode, quiet
 from dppl.io.records.record import BadRecord
 from dppl.io.tables.shards import (
     OtherOptions,
@@ -205,9 +205,33 @@ def reads_records(plan: Plan) -> bool:
     return plan.setting.public.examples is None or bool(plan.guarantee.releases)
 
 
+def refuse_early(
+    estimator: EmbeddingClassifier,
+    source: Source,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+) -> None:
+    """Refuse an account or labels that `train` would refuse: an encoder, which it needs, takes minutes to load."""
+    if estimator.budget.is_zero:
+        return
+    # A fit costs the same at any width, such as this one. Other parameters are refused
+    # later, with all that they depend on.
+    with suppress(ParameterError):
+        persons = source.person_type is not None
+        settle(estimator, 384, PublicData(), persons, ledger, partition)
+    # Then the labels, as `train` compares them again with the encoder at hand.
+    classes = np.asarray(estimator.classes)
+    strict = estimator.unknown_labels == "strict"
+    # A strict run decodes every record; images are decoded once, later.
+    if source.label_type is not None and not (strict and source.modality == "image"):
+        check_records(
+            source, None, classes, estimator.unknown_labels, estimator.several
+        )
+
+
 def check_records(
     source: Source,
-    encoder: Encoder,
+    encoder: Encoder | None,
     classes: Array,
     unknown_labels: str,
     several: MultiLabel | None = None,
@@ -218,6 +242,7 @@ def check_records(
 
     Each record has its label, or `y` holds all labels in one form: no record decides
     how others are read. Likewise records have the ids of their persons, or `ids` are.
+    Without an encoder, which may refuse more, a record can be used if it is decoded.
     """
     if unknown_labels == "ignore":
         return
@@ -235,7 +260,11 @@ def check_records(
             # by its label.
             for place in np.flatnonzero(~known | strict):
                 try:
-                    prepared(encoder, window[place].load())
+                    payload = window[place].load()
+                    if encoder is None:
+                        decode(payload, source.modality)
+                    else:
+                        prepared(encoder, payload)
                 except BadRecord:
                     usable[place] = False
             if not strict:

@@ -32,6 +32,20 @@ def few_notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(budgets, "STRONG_AND_WEAK", (1.0, 10.0))
 
 
+@pytest.fixture(autouse=True)
+def no_note_on_progress(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leave out the note that no file gets progress, which one test is about."""
+    if "note_on_progress" not in request.fixturenames:
+        monkeypatch.setattr("dppl.cli.embed.SILENCE", "")
+
+
+@pytest.fixture
+def note_on_progress() -> None:
+    """Ask for the note, as a user gets it."""
+
+
 @pytest.fixture
 def cli() -> Callable[..., SimpleNamespace]:
     """Run `dppl` in this process.

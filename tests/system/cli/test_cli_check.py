@@ -1,6 +1,7 @@
 """`dppl check`."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -38,9 +39,9 @@ EXPECTED = {
     "labels": {
         "type": "text",
         "unknown": [
-            {"label": "okapi", "n": 6},
-            {"label": "yak", "n": 4},
-            {"label": None, "n": 1},
+            {"label": "okapi", "n": 6, "first": [30, 31, 32, 33, 34, 35]},
+            {"label": "yak", "n": 4, "first": [36, 37, 38, 39]},
+            {"label": None, "n": 1, "first": [40]},
         ],
         "unknown_records": 11,
         "class_sizes": [
@@ -58,15 +59,26 @@ EXPECTED = {
 def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
     monkeypatch.setattr(skip_report, "_BLOCK_ROWS", block_rows)
     result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
-    assert (result.exit_code, result.stderr) == (0, f"{WARNING}\n")
-    assert json.loads(result.stdout) == {"for_the_owner_only": WARNING, **EXPECTED}
+    assert (result.exit_code, result.stderr) == (4, f"{WARNING}\n")
+    assert json.loads(result.stdout) == {
+        "for_the_owner_only": WARNING,
+        "verdict": "stop",
+        **EXPECTED,
+    }
 
 
-def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
+def test_the_report_for_people_says_first_whom_it_is_for_and_what_to_do(flawed, cli):
     result = cli("check", flawed.table, "--classes", flawed.classes)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (4, "")
     lines = result.stdout.splitlines()
     assert lines[0] == WARNING
+    assert lines[1].startswith(
+        "STOP: a fit would stop at the labels outside the class list, which are named below. "
+    )
+    assert "then it uses 11 of 40 records" in lines[1]
+    assert lines[-1] == (
+        f"Then: dppl fit {flawed.table} --classes {flawed.classes} --epsilon 1 --delta 1e-6 --out model.safetensors"
+    )
     for line in (
         "rows            40",
         "dimension       4",
@@ -77,17 +89,51 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "duplicates      3 (usable, and equal to an earlier one)",
         "labels          text",
         "unknown labels  11 records, 3 labels",
-        "                'okapi': 6",
-        "                'yak': 4",
-        "                (missing): 1",
+        "                'okapi': 6 (30, 31, 32, 33, 34, 35)",
+        "                'yak': 4 (36, 37, 38, 39)",
+        "                (missing): 1 (40)",
         "empty classes   1",
         "│ cat   │       3 │",
-        "A fit uses 11 of 40 records; it skips the others without a word.",
     ):
         assert line in lines
-    assert lines[-1].startswith(
-        "But it stops at a label outside the class list, and `dppl fit` after the charge, unless "
-    )
+
+
+def test_the_exit_code_says_whether_a_fit_would_stop(task, cli):
+    check = ("check", task.table, "--classes", task.classes)
+    assert cli(*check).stdout.splitlines()[1] == "GO: a fit uses 37 of 37 records."
+    empty = task.folder / "empty.csv"
+    empty.write_text("text,label\n")
+    nothing = cli("check", empty, "--classes", task.classes)
+    assert nothing.exit_code == 4
+    assert nothing.stdout.splitlines()[1] == "STOP: a fit would use 0 of 0 records."
+    for data in (empty, task.public):
+        arguments = ("check", data, "--classes", task.classes)
+        assert cli(*arguments, "--exit-zero").exit_code == 0
+        assert json.loads(cli(*arguments, "--json").stdout)["verdict"] == "stop"
+
+
+def test_the_last_line_is_the_command_that_trains(letters, task, cli):
+    mails = task.folder / "mails of May.csv"
+    rows = [f"{'abc' * (1 + number)},cat;dog,p{number}\n" for number in range(9)]
+    mails.write_text("Export\n\nbody,folders,who\n" + "".join(rows))
+    columns = ("--x", "body", "--y", "folders", "--groups", "who")
+    how = ("--read", "labels_separator=;", "--read", "header=3", "--encoder", "letters")
+    result = cli("check", mails, *columns, *how, "--classes", task.classes)
+    *_, last = result.stdout.splitlines()
+    said = shlex.split(last.removeprefix("Next: dppl "))
+    assert said[:2] == ["train", str(mails)]
+    assert cli(*said[:-1], task.out).exit_code == 0
+    assert task.out.exists()
+
+
+def test_the_owner_sees_scripts_beside_the_languages_of_the_encoder(letters, task, cli):
+    texts = ["plain words", "Schmerzen im Rücken", "боль в спине", "120/80", "naïve"]
+    data = task.folder / "texts.csv"
+    data.write_text("text,label\n" + "".join(f"{text},cat\n" for text in texts))
+    check = ("check", data, "--classes", task.classes)
+    scripts = "scripts         Latin 3, Cyrillic 1, none 1; 2 texts have Latin letters"
+    assert scripts in cli(*check, "--encoder", "letters").stdout
+    assert "\nThe encoder minilm reads English; e5-small and" in cli(*check).stdout
 
 
 def test_labels_that_people_take_for_a_class_are_named(tmp_path, cli):
@@ -133,7 +179,10 @@ def test_text_labels_meet_an_integer_class_list(task, cli):
     report = json.loads(
         cli("check", task.table, "--classes", task.classes, "--json").stdout
     )["labels"]
-    assert report["unknown"] == [{"label": "02", "n": 1}, {"label": "two", "n": 1}]
+    assert report["unknown"] == [
+        {"label": "02", "n": 1, "first": [4]},
+        {"label": "two", "n": 1, "first": [5]},
+    ]
     assert report["class_sizes"] == [
         {"class": 1, "n": 1},
         {"class": 2, "n": 2},
@@ -156,8 +205,8 @@ def test_many_unknown_labels_are_cut_for_people_only(task, cli):
 
 def test_a_table_without_labels_is_still_checked(task, cli):
     result = cli("check", task.public, "--classes", task.classes)
-    assert result.exit_code == 0
-    assert "no labels; name their array" in result.stdout
+    assert result.exit_code == 4
+    assert "\nSTOP: there are no labels. Name their array" in result.stdout
     assert (
         json.loads(
             cli("check", task.public, "--classes", task.classes, "--json").stdout

@@ -128,7 +128,14 @@ FITS = {
         "--examples",
         "named.npz",
     ],
-    "several labels": ["--mu", "1", "--method", "multilabel", "--read", "separator=;"],
+    "several labels": [
+        "--mu",
+        "1",
+        "--method",
+        "multilabel",
+        "--read",
+        "labels_separator=;",
+    ],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": [
         "--mu",

@@ -86,7 +86,7 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
                 "classes.txt",
                 *FIT,
             ],
-            "or vit-b-16, vit-h-14, vit-l-16, resnet-50; got 'pixls'. Try --encoder pixels",
+            "or vit-b-16, vit-h-14, vit-l-16, resnet-50, e5-small, e5-base; got 'pixls'. Try --encoder pixels",
         ),
         (
             ["predict", "m", "train.npz", "--top", "x"],
@@ -385,7 +385,7 @@ def test_no_message_shows_the_password_of_a_url(command, data, here, cli, error_
     assert "s3cret" not in error_line(result)
 
 
-@pytest.mark.parametrize("value", ["separator=", "labels="])
+@pytest.mark.parametrize("value", ["labels_separator=", "labels="])
 def test_an_empty_value_charges_nothing(value, here, cli, error_line):
     result = cli("evaluate", "classes.txt", "texts.csv", "--read", value, "--mu", "1")
     assert result.exit_code == 2

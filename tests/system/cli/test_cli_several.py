@@ -66,7 +66,7 @@ TRAIN = [
     "--y",
     "diagnoses",
     "--read",
-    "separator=;",
+    "labels_separator=;",
     "--encoder",
     "letters",
     "--classes",
@@ -144,9 +144,7 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     )
     report = json.loads(plain.stdout)
     assert report["accuracy"] == pytest.approx((predicted == truth).all(axis=1).mean())
-    assert (
-        "F1, mean of all labels" in cli("evaluate", "m.safetensors", "test.csv").stdout
-    )
+    assert "macro F1" in cli("evaluate", "m.safetensors", "test.csv").stdout
     private = [
         "evaluate",
         "m.safetensors",
@@ -165,10 +163,10 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
     )
     assert content["n"]["value"] == pytest.approx(150, abs=1)
     assert content["unit"] == "person"
-    assert "F1 of all labels together" in released.stdout
+    assert "micro F1" in released.stdout
     for form in (["--for", "hub"], ["--out", "page.html"], ["--out", "page.md"]):
         assert cli("show", "m.safetensors", "--results", "e.json", *form).exit_code == 0
-    assert "F1, mean of all labels" in (notes / "page.html").read_text()
+    assert "macro F1" in (notes / "page.html").read_text()
     (notes / "plain.json").write_text(json.dumps(report))
     assert (
         cli(
@@ -186,9 +184,9 @@ def test_from_a_file_to_a_private_evaluation(notes, cli):
             ]
         )
     listed = ["evaluate", "classes.txt", "answers.csv"]
-    again = json.loads(cli(*listed, "--read", "separator=;", "--json").stdout)
+    again = json.loads(cli(*listed, "--read", "labels_separator=;", "--json").stdout)
     assert again["micro_f1"] == pytest.approx(report["micro_f1"])
-    assert cli(*listed, "--read", "separator=;", "--mu", "1").exit_code == 0
+    assert cli(*listed, "--read", "labels_separator=;", "--mu", "1").exit_code == 0
 
 
 def test_what_is_served_is_what_is_predicted(notes, cli):
@@ -269,29 +267,25 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
     (notes / "two.txt").write_text("gnu\nowl\n")
     (notes / "one.txt").write_text("gnu\n")
     arguments = "check", "notes.csv", "--y", "diagnoses", "--classes"
-    several = cli(*arguments, "two.txt", "--read", "separator=;").stdout
+    several = cli(*arguments, "two.txt", "--read", "labels_separator=;").stdout
     assert "unknown labels  3 records, 2 labels" in several
     assert "'GNU': 2, like the class 'gnu' but for case" in several
     assert (
-        "'gnu,owl': 1, classes of the list with ',' between (--read separator)"
+        "'gnu,owl': 1, classes of the list with ',' between (--read labels_separator)"
         in several
     )
-    assert several.splitlines()[-1].endswith(
-        "skips such labels. Or add the class to the list."
-    )
+    assert "or skip such labels with --options" in several.splitlines()[1]
     # A record with two unknown labels is one record.
     assert (
         "unknown labels  3 records, 3 labels"
-        in cli(*arguments, "one.txt", "--read", "separator=;").stdout
+        in cli(*arguments, "one.txt", "--read", "labels_separator=;").stdout
     )
     single = cli(*arguments, "two.txt").stdout
     assert (
-        "'GNU;owl': 1, classes of the list with ';' between (--read separator)"
+        "'GNU;owl': 1, classes of the list with ';' between (--read labels_separator)"
         in single
     )
-    assert single.splitlines()[-1].endswith(
-        "skips such records. Or add the class to the list."
-    )
+    assert "or skip such records with --options" in single.splitlines()[1]
 
 
 def test_the_owner_sees_what_labels_there_are(notes, cli):
@@ -304,7 +298,7 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
             "notes.csv",
             *options,
             "--read",
-            "separator=;",
+            "labels_separator=;",
             "--groups",
             "patient",
             "--json",
@@ -315,12 +309,18 @@ def test_the_owner_sees_what_labels_there_are(notes, cli):
     assert labels["labels_each"] == [
         {"labels": k, "n": n} for k, n in enumerate(sizes.tolist())
     ]
-    assert labels["unknown"] == [{"label": "owl", "n": 1}]
+    assert labels["unknown"] == [{"label": "owl", "n": 1, "first": ["row 401"]}]
     assert labels["class_sizes"][0] == {"class": "gnu", "n": int(sets[:, 0].sum()) + 1}
     assert (report["used"], report["n"], labels["unknown_records"]) == (402, 403, 1)
     assert report["persons"]["used"] == 201
     printed = cli(
-        "check", "notes.csv", *options, "--read", "separator=;", "--groups", "patient"
+        "check",
+        "notes.csv",
+        *options,
+        "--read",
+        "labels_separator=;",
+        "--groups",
+        "patient",
     ).stdout
     for words in (
         "labels each",
@@ -379,7 +379,7 @@ def test_embedded_and_split_records_keep_their_labels(notes, cli):
         "fit",
         "notes",
         "--read",
-        "separator=;",
+        "labels_separator=;",
         "--classes",
         "classes.txt",
         *EXACT,
@@ -460,7 +460,7 @@ def test_a_strict_evaluation_for_the_owner_stops_at_a_label_outside_the_list(
         paths = tmp_path / "classes.txt", tmp_path / "data.csv"
         assert (
             cli(
-                "evaluate", *paths, "--read", "separator=;", "--unusable", "stop"
+                "evaluate", *paths, "--read", "labels_separator=;", "--unusable", "stop"
             ).exit_code
             == code
         )

@@ -96,7 +96,7 @@ def test_every_command_reads_them_as_the_same(folder, cli):
         assert '"reference": "row 1", "reason": {"code": "empty"}' in left_out
         report = cli(
             "check", *source, "--groups", "who", "--classes", "classes.txt"
-        ).stdout
+        ).stdout.rpartition("\nNext: ")[0]  # which names the source
         exact = cli(
             "evaluate", f"{name}.safetensors", *source, "--groups", "who"
         ).stdout
@@ -154,7 +154,7 @@ def test_data_may_be_a_database(folder, cli, error_line, monkeypatch):
     monkeypatch.setenv("MAILS", url)
     for database in (url, "env:MAILS"):
         assert (
-            "A fit uses 30 of 31 records"
+            "a fit uses 30 of 31 records"
             in cli(*check, database, "--read", f"sql={SQL}").stdout
         )
     url = f"postgresql://me:{SECRET}@localhost:1/mails"
@@ -197,7 +197,9 @@ def test_a_split_of_any_is_a_split_of_csv(folder, cli):
         )
         assert cli(*split).exit_code == 0
         report = ("--groups", "who", "--classes", "classes.txt")
-        parts[name] = [cli("check", out, *report).stdout for out in outs]
+        parts[name] = [
+            cli("check", out, *report).stdout.rpartition("\nNext: ")[0] for out in outs
+        ]
         assert "30 of" not in parts[name][0]
     for name in SOURCES:
         assert parts[name] == parts["csv"]
@@ -224,7 +226,7 @@ def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(
     shown = cli("check", "ragged.csv", "--classes", "classes.txt").stdout
     assert "unusable        3 " in shown
     assert all(f"{reason}: {row}\n" in shown for row, reason in reasons.items())
-    assert "A fit uses 6 of 9 records" in shown
+    assert "a fit uses 6 of 9 records" in shown
     assert (
         cli(
             "train",
@@ -258,4 +260,4 @@ def test_no_row_of_a_csv_file_is_lost_without_a_word_to_its_owner(
     named = cli(
         "check", "latin.csv", "--classes", "classes.txt", "--read", "encoding=latin-1"
     ).stdout
-    assert "A fit uses 2 of 2 records." in named
+    assert "a fit uses 2 of 2 records." in named

@@ -132,7 +132,7 @@ def test_options_say_how_a_file_is_read(here, cli, error_line):
         (
             ["--read", "id=patient"],
             2,
-            "--read takes NAME=VALUE with x, kind, encoding, sheet, sql; got 'id'.",
+            "--read takes NAME=VALUE with x, kind, encoding, sheet, header, sql; got 'id'.",
         ),
     ],
 )

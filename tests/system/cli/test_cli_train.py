@@ -153,7 +153,7 @@ def test_from_texts_to_predictions(mails, cli):
     }
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
     assert (
-        "encoder     letters (tests, pooling none, float32, weights version 1)"
+        "encoder               letters (tests, pooling none, float32, weights version 1)"
         in cli("show", "m.safetensors").stdout
     )
 
@@ -387,7 +387,7 @@ def test_it_is_said_whether_class_names_are_used(
     shown = cli("show", "m.safetensors").stdout
     assert (
         "public descriptions" in shown,
-        "public examples 3, for 3 of 3 classes" in shown,
+        "public examples 3, for 3 of 3 classes" in " ".join(shown.split()),
     ) == (used, used)
     assert (
         "written or chosen by looking at private records" in " ".join(shown.split())
@@ -496,7 +496,7 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
 @pytest.mark.slow
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
     texts = ["", *TEXTS, "an odd one", "abc"]
-    labels = ["cat", *Y, "Jane", "gnu"]
+    labels = ["cat", *Y, "dog", "gnu"]
     write_csv(mails / "mails.csv", texts, labels)
     (mails / "described.csv").write_text(DESCRIBED)
     for options in (
@@ -950,14 +950,15 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         names = ("public", "private")
         listed = ["labels matched"]
         after = ["saved", "report written"]
+        # And before the encoder is loaded.
+        early = ["planned", "account checked", "labels matched"]
     else:
         ledger = dppl.Ledger("ledger.db", "mails")
         dppl.PrivateClassifier(
             "letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)
         ).fit(TEXTS, Y, ledger=ledger)
         names = ("public.rows", "X")
-        listed = []
-        after = []
+        listed = after = early = []
     first = [
         "examples embedded",
         f"{names[0]} embedded",
@@ -966,6 +967,7 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
         f"{names[1]} embedded",
     ]
     assert seen == [
+        *early,
         "labels matched",
         *first,
         *listed,
@@ -1696,3 +1698,40 @@ def test_a_column_of_another_kind_than_the_classes_stops_before_anything_is_embe
     assert "--y must hold texts, as the class list does; got numbers" in error_line(
         result
     )
+
+
+def test_where_nobody_watches_it_is_said_that_there_is_no_progress(
+    mails, cli, note_on_progress
+):
+    result = cli(*TRAIN, "--mu", "1")
+    assert result.stderr == (
+        "dppl: note: Progress is shown on terminals alone, since a file of it would reveal how many records there "
+        "are.\n"
+    )
+
+
+@pytest.mark.parametrize("fault", ["account", "label", "strict"])
+def test_what_needs_no_encoder_is_refused_before_it_loads(
+    fault, mails, cli, error_line, monkeypatch
+):
+    def loaded(*_, **__):
+        raise AssertionError("the encoder was loaded")
+
+    monkeypatch.setattr("dppl.encoders.load_encoder", loaded)
+    cli("ledger", "create", "ledger.db", "mails", "--mu", "0.5")
+    options = ["--mu", "0.4", "--ledger", "ledger.db", "mails"]
+    if fault == "account":
+        options[1] = "1"
+    else:
+        write_csv(mails / "mails.csv", [*TEXTS, "ab"], [*Y, "owl"])
+    if fault == "strict":
+        options += ["--unusable", "stop"]
+    result = cli(*TRAIN, *options)
+    code, words = {
+        "account": (3, "which has 0.5 left of 0.5"),
+        "label": (4, "every label must be one of the 3 classes"),
+        "strict": (4, "wants records that can all be used"),
+    }[fault]
+    assert (result.exit_code, words in error_line(result)) == (code, True)
+    assert "owl" not in result.stderr
+    assert dppl.Ledger("ledger.db", "mails").releases() == []

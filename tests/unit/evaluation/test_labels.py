@@ -322,8 +322,8 @@ def test_it_is_data_with_a_schema():
     )
     text = str(one)
     for words in (
-        "F1, mean of all labels",
-        "F1 of all labels together",
+        "for print                   micro F1 ",
+        "macro F1",
         "all labels right",
         "mean recall of labels",
     ):

@@ -52,11 +52,11 @@ def written(row):
 def is_one_record(text):
     """Tell whether the lenient reader takes a text for one record, and what follows for others."""
     rows = list(csv.reader(io.StringIO(text + "a,b\r\n", newline="")))
-    return len(rows) == 2 and rows[1] == ["a", "b"] and bool(rows[0])
+    return len(rows) == 2 and rows[1] == ["a", "b"] and any(rows[0])
 
 
 odd = st.text('a",\n\r ' + MARK, max_size=12)
-rows = st.tuples(odd, odd).map(written)
+rows = st.tuples(odd, odd).filter(any).map(written)  # blank ones are no records
 long = st.tuples(st.text('a",\n\r', max_size=2 * LIMIT), odd).map(written)
 
 

@@ -304,12 +304,13 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
         (
             "t.csv",
             {"columns": Columns(y="kind")},
-            "^y must be one column of .*; got 'kind'; see its first line",
+            "^y must be one column of .*; got 'kind'; row 1, taken as the header, has 'text', 'label'; if row 2 is, "
+            "add header=2",
         ),
         (
             "other.csv",
             {},
-            "^x must name the column of .* with the text or image; see its first line",
+            "^x must name the column of .* with the text or image; row 1, taken as the header, has none",
         ),
         ("empty.csv", {}, "is empty; its first line must name the columns"),
     ],
@@ -418,9 +419,12 @@ def test_one_file_does_not_turn_a_folder_of_images_into_something_else(
 
 def test_a_file_without_a_header_is_not_quoted(tmp_path):
     path = put(tmp_path / "mails.csv", b"Jane Doe is ill,spam\nhello,ham\n")
-    with pytest.raises(InputError, match="see its first line") as caught:
+    with pytest.raises(InputError, match=r"see its names with header=1\.$") as caught:
         open_source(path)
     assert "Jane" not in str(caught.value)
+    # Whoever names the row says that it is no record.
+    with pytest.raises(InputError, match="has 'Jane Doe is ill', 'spam'"):
+        open_source(path, header=1)
 
 
 def test_extension_types_and_views_are_what_they_store(tmp_path):

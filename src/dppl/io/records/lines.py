@@ -19,7 +19,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,6 +35,7 @@ from dppl.io.records.record import (
     Columns,
     Content,
     EmptySource,
+    Header,
     Record,
     Source,
     TextRows,
@@ -43,6 +44,7 @@ from dppl.io.records.record import (
     bad_record,
     exact,
     make_record,
+    no_header,
     person_of,
     resolve_columns,
     taken,
@@ -71,9 +73,13 @@ def _is_packed(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a file of lines is written: None is UTF-8, or UTF-16 where it begins with its byte order mark."""
+    """How a file of lines is written: None is UTF-8, or UTF-16 where it begins with its byte order mark.
+
+    `header` is the number of the row that names the columns; None finds it.
+    """
 
     encoding: str | None = None
+    header: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -87,11 +93,9 @@ class Form:
             ) from None
 
     @property
-    def parameters(self) -> dict[str, str]:
+    def parameters(self) -> dict[str, Any]:
         """What is named, as a table keeps it."""
-        if self.encoding is None:
-            return {}
-        return {"encoding": self.encoding}
+        return {name: value for name, value in asdict(self).items() if value}
 
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
@@ -132,15 +136,20 @@ class CsvTexts(TextRows):
         self._path = path
         self._form = form
         form.check(path)
-        self._delimiter, self._names = read_header(path, form)
-        resolved = resolve_columns(columns, self._names, path, self._usual, secret=True)
+        self._delimiter, self._header = read_header(path, form, columns, self._usual)
+        self._names = self._header.names
+        resolved = resolve_columns(
+            columns, self._names, path, self._usual, self._header
+        )
         super().__init__(resolved, kind=self._kind, **form.parameters)
 
     def __iter__(self) -> Iterator[Record]:
         places = self._places(self._names)
-        rows = _rows(self._path, self._form, self._delimiter)
-        header, _ = next(rows)
-        for number, row in ((place - header, row) for place, row in rows):
+        header = self._header.place
+        for place, row in _rows(self._path, self._form, self._delimiter):
+            number = place - header
+            if number <= 0:
+                continue
             if isinstance(row, Term):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
@@ -155,22 +164,32 @@ class CsvTexts(TextRows):
                 yield self._record(number, fields)
 
 
-def read_header(path: Path, form: Form) -> tuple[str, list[str]]:
-    """Return the delimiter of a CSV file and its columns: the header, which is public, shows both."""
-    widths = {}
+def read_header(
+    path: Path, form: Form, columns: Columns, usual: Sequence[str] = ()
+) -> tuple[str, Header]:
+    """Return the delimiter of a CSV file and its header, which is public and shows both."""
+    headers: dict[str, Header] = {}
     first = "\t" if suffix_of(path) == ".tsv" else ","
     with form.opened(path) as file:
         declared = _declared(file.readline(_LONGEST_DECLARATION))
     for delimiter in (first, *_DELIMITERS) if declared is None else (declared,):
-        _, header = next(_rows(path, form, delimiter), (0, None))
-        if header is None:
-            raise EmptySource(f"{path} is empty; its first line must name the columns.")
-        widths[delimiter] = header if isinstance(header, list) else []
-    most = max(
-        widths, key=lambda delimiter: len(widths[delimiter])
-    )  # of equal ones the first
-    chosen = first if len(widths.get(first, ())) > 1 else most
-    return chosen, widths[chosen]
+        rows = _rows(path, form, delimiter)
+        header = Header.found(rows, form.header, columns, usual)
+        if header is not None:
+            headers[delimiter] = header
+    if not headers:
+        if form.header is not None:
+            raise no_header(path)
+        raise EmptySource(f"{path} is empty; its first line must name the columns.")
+
+    # A row that has the columns says more than the number of its cells.
+    def likely(delimiter: str) -> tuple[int, bool, int]:
+        header = headers[delimiter]
+        width = len(header.names)
+        return (header.match, delimiter == first and width > 1, width)
+
+    chosen = max(headers, key=likely)  # of equal ones the first
+    return chosen, headers[chosen]
 
 
 def _declared(line: str) -> str | None:
@@ -195,7 +214,7 @@ def _rows(
                 reader = csv.reader(several, delimiter=delimiter)
                 cells = next(_without_limit(reader))
                 row = several.damage() or cells
-            if row:
+            if isinstance(row, Term) or any(row):
                 yield place, row
 
 
@@ -224,8 +243,8 @@ def _row_in(line: str, delimiter: str) -> list[str] | None:
 
 def written_rows(
     file: Iterable[str], delimiter: str
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows of an open CSV file that are not blank, each with the lines that it is written in."""
+) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield place, lines and cells of the rows of an open CSV file that are not blank."""
     lines: list[str] = []
 
     def kept() -> Iterator[str]:
@@ -236,11 +255,13 @@ def written_rows(
 
     # The reader asks for a line only where a row needs it, so `lines` holds this row
     # and no other.
-    for row in _without_limit(csv.reader(kept(), delimiter=delimiter)):
+    for place, row in enumerate(
+        _without_limit(csv.reader(kept(), delimiter=delimiter))
+    ):
         text = "".join(lines)
         lines.clear()
-        if row:
-            yield text, row
+        if any(row):
+            yield place, text, row
 
 
 def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:

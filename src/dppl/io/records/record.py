@@ -6,18 +6,18 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
-from dppl.errors import InputError
+from dppl.errors import Argument, InputError
 from dppl.io.records.labels import listed
 from dppl.kernel.persons import id_text
 from dppl.kernel.privacy.terms import Term
@@ -38,6 +38,8 @@ TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
 PATHS = ("file", "file_name", "filename", "path", "image")
 LABELS = ("label", "labels", "y")
+_NO_VALUES = LABELS[:2]  # that name a column wherever they stand; "y" may mean yes
+_SEARCHED = 50  # rows, of which one may be the header
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once, as it takes time
 
 
@@ -238,28 +240,90 @@ class Columns:
                     yield role, one
 
 
+class Header(NamedTuple):
+    """The row that names the columns of a file."""
+
+    place: int  # from 0, blank rows included
+    names: list[str]
+    match: int  # 2 where the owner names the row, or it has all columns; 1 where it has some; else 0
+
+    @classmethod
+    def found(
+        cls,
+        rows: Iterable[tuple[int, Any]],
+        number: int | None,
+        columns: Columns,
+        usual: Sequence[str] = (),
+    ) -> Header | None:
+        """Find row `number`, or the first row that holds the columns, else some of them, else anything.
+
+        Titles may stand above the header. Only the first rows are searched, so that no
+        record is taken for it.
+        """
+        needed = {name for _, name in columns.roles()}
+        best = None
+        for place, cells in rows:
+            if place >= (number or _SEARCHED):
+                break
+            names = cells if isinstance(cells, list) else []
+            if number is not None:
+                if place == number - 1:
+                    return cls(place, names, 2)
+                continue
+            has_content = columns.x or not usual or not {*usual}.isdisjoint(names)
+            if needed <= {*names} and has_content:
+                return cls(place, names, 2)
+            # Further down, a usual name may be what a record says.
+            known = needed | {*TEXTS, *_NO_VALUES} if best is None else needed
+            match = int(not known.isdisjoint(names))
+            if best is None or match > best.match:
+                best = cls(place, names, match)
+        return best
+
+    @property
+    def shown(self) -> tuple[str | Argument, ...]:
+        """What messages say of it: a row that may be a record of a file without a header is not quoted."""
+        row = self.place + 1
+        if self.match:
+            return (
+                f"row {row}, taken as the header, has {listed(self.names)}; if row {row + 1} is, add ",
+                Argument("header", row + 1),
+            )
+        return (
+            f"row {row}, taken as the header, has none of the names that are asked for, and is not shown, as it may be "
+            f"a record; if it is the header, see its names with ",
+            Argument("header", row),
+        )
+
+
+def no_header(path: Path) -> InputError:
+    """Return the error about a row that is named as the header, and is blank or not there."""
+    return InputError(
+        f"must be the number of the row that names the columns, as a spreadsheet counts; {path} has nothing there.",
+        parameter="header",
+    )
+
+
 def resolve_columns(
     columns: Columns,
     names: Sequence[str],
     where: Path,
     usual: Sequence[str],
-    *,
-    secret: bool = False,
+    header: Header | None = None,
 ) -> Columns:
-    """Return columns that are among `names`, usual ones for None; with `secret`, messages do not list names."""
+    """Return columns that are among `names`, usual ones for None; messages show the row of a `header` if they may."""
     # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
     taken = x if isinstance(x, tuple) else (x,)
     y = columns.y or next(
         (name for name in LABELS if name in names and name not in taken), None
     )
-    if secret:
-        has = "see its first line"
-    else:
-        has = f"it has {listed(names)}"
+    has = (f"it has {listed(names)}",) if header is None else header.shown
     if x is None:
         raise InputError(
-            f"must name the column of {where} with the text or image; {has}.",
+            f"must name the column of {where} with the text or image; ",
+            *has,
+            ".",
             parameter="x",
         )
     resolved = replace(columns, x=x, y=y)
@@ -272,12 +336,20 @@ def resolve_columns(
     for parameter, name in resolved.roles():
         if names.count(name) == 1:
             continue
+        # It is there, more than once, so what else is there does not matter.
+        if name in names:
+            has = (f"{names.count(name)} columns have this name; rename the others",)
         if parameter == "x" and isinstance(x, tuple):
             raise InputError(
-                f"{where} must have one column {name!r}, as the schema says; {has}."
+                f"{where} must have one column {name!r}, as the schema says; ",
+                *has,
+                ".",
             )
         raise InputError(
-            f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter
+            f"must be one column of {where}; got {name!r}; ",
+            *has,
+            ".",
+            parameter=parameter,
         )
     return resolved
 
@@ -342,7 +414,7 @@ class TextRows(Source):
 
     modality = "text"
 
-    def __init__(self, columns: Columns, **parameters: str) -> None:
+    def __init__(self, columns: Columns, **parameters: str | int) -> None:
         self.columns = columns
         if isinstance(columns.x, tuple):
             self.modality = "row"

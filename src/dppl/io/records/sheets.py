@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from importlib import import_module
@@ -26,10 +26,12 @@ from dppl.io.records.labels import converting, listed
 from dppl.io.records.record import (
     TEXTS,
     Columns,
+    Header,
     Record,
     TextRows,
     as_text,
     bad_record,
+    no_header,
     resolve_columns,
     taken,
 )
@@ -81,22 +83,26 @@ def _fields(row: list[Any], places: dict[str, Any]) -> dict[str, Any]:
 
 
 class SheetTexts(TextRows):
-    """Texts in a column of a sheet, whose first row that is not blank names the columns; hidden rows count, too."""
+    """Texts in a column of a sheet, below the row that names the columns; hidden rows count, too."""
 
-    def __init__(self, path: Path, columns: Columns, sheet: str | None) -> None:
+    def __init__(
+        self, path: Path, columns: Columns, sheet: str | None, header: int | None
+    ) -> None:
         self._sheet = _open_sheet(path, sheet)
-        # There is a header, which opening saw to.
-        self._names = [as_text(cell) for cell in next(_filled(self._sheet))[1] or []]
-        resolved = resolve_columns(columns, self._names, path, TEXTS, secret=True)
-        super().__init__(
-            resolved, kind="excel", **({} if sheet is None else {"sheet": sheet})
+        self._header = _header_of(self._sheet, path, header, columns, TEXTS)
+        resolved = resolve_columns(
+            columns, self._header.names, path, TEXTS, self._header
         )
+        form = {"sheet": sheet, "header": header}
+        named = {name: value for name, value in form.items() if value is not None}
+        super().__init__(resolved, kind="excel", **named)
 
     def __iter__(self) -> Iterator[Record]:
-        places = self._places(self._names)
-        rows = _filled(self._sheet)
-        header, _ = next(rows)
-        for place, row in rows:
+        places = self._places(self._header.names)
+        header = self._header.place
+        for place, row in _filled(self._sheet):
+            if place <= header:
+                continue
             if row is None:
                 reason = Term(SkipReason.UNREADABLE_CELL)
                 yield bad_record(f"row {place - header}", reason)
@@ -104,12 +110,41 @@ class SheetTexts(TextRows):
                 yield self._record(place - header, _fields(row, places))
 
 
-def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
-    """Yield the rows of a sheet that are not blank, as texts."""
-    width = 0
-    for _, row in _filled(_open_sheet(path, sheet)):
-        width = width or len(row or ())
-        yield [""] * width if row is None else [as_text(cell) for cell in row]
+def read_sheet(
+    path: Path, sheet: str | None, number: int | None, columns: Columns
+) -> tuple[Header, Iterator[list[str]]]:
+    """Return the header of a sheet, as `Header.found` has it, and the rows below that are not blank, as texts."""
+    opened = _open_sheet(path, sheet)
+    header = _header_of(opened, path, number, columns)
+
+    def below() -> Iterator[list[str]]:
+        # A space, because a record that cannot be used is not a blank row, which is none.
+        unreadable = [" ", *[""] * (len(header.names) - 1)]
+        for place, row in _filled(opened):
+            # What stands above the header is titles.
+            if place > header.place:
+                yield unreadable if row is None else _texts(row)
+
+    return header, below()
+
+
+def _texts(row: list[Any] | None) -> list[str]:
+    return [as_text(cell) for cell in row or ()]
+
+
+def _header_of(
+    sheet: Any,
+    path: Path,
+    number: int | None,
+    columns: Columns,
+    usual: Sequence[str] = (),
+) -> Header:
+    """Find the header of a sheet that holds something."""
+    rows = ((place, _texts(row)) for place, row in _filled(sheet))
+    header = Header.found(rows, number, columns, usual)
+    if header is None:
+        raise no_header(path)
+    return header
 
 
 def _open_sheet(path: Path, sheet: str | None) -> Any:
@@ -146,7 +181,7 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
     _, header = next(_filled(opened), (0, None))
     if header is None:
         raise InputError(
-            f"sheet {name!r} of {path} is empty; its first row must name the columns. "
+            f"sheet {name!r} of {path} is empty; a row of it must name the columns. "
             f"Or name another of {listed(names)}."
         )
     return opened

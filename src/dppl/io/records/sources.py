@@ -61,6 +61,7 @@ def open_source(
     labels: str | Path | None = None,
     encoding: str | None = None,
     sheet: str | None = None,
+    header: int | None = None,
     sql: str | None = None,
 ) -> Source:
     """Open a source of records.
@@ -92,6 +93,10 @@ def open_source(
         mark.
     sheet : str, default=None
         Name of a sheet of a workbook. None is the first that is not hidden.
+    header : int, default=None
+        Number of the row that names the columns of a workbook or CSV file, as a
+        spreadsheet counts rows. None is the first of 50 rows that has the columns that
+        are named or usual.
     sql : str, default=None
         A query that selects texts, such as ``"select text, label from notes order by
         id"``. It must name an order, or `columns` an id. Whatever it would change is
@@ -130,6 +135,7 @@ def open_source(
             ("labels", labels),
             ("encoding", encoding),
             ("sheet", sheet),
+            ("header", header),
         ):
             if given not in (None, "auto"):
                 raise ParameterError(
@@ -138,6 +144,8 @@ def open_source(
         return QueryTexts(sql, str(path), columns or Columns())
     source = Path(path)
     validate.one_of(KINDS, kind=kind)
+    if header is not None:
+        validate.positive_integer(header=header)
     if not source.exists():
         raise FileNotFoundError(f"there is no file or folder {shown_as(source)}.")
     real = recognised(source) if kind == "auto" else kind
@@ -165,6 +173,12 @@ def open_source(
             lines in _LINES,
         ),
         ("sheet", sheet, ("goes with workbooks",), real == "excel"),
+        (
+            "header",
+            header,
+            ("goes with workbooks and CSV files",),
+            lines in ("csv", "excel"),
+        ),
     ):
         if value not in (None, Columns()) and not fits:
             raise ParameterError(
@@ -172,7 +186,7 @@ def open_source(
             )
     label_file = None if labels is None else Path(labels)
     named = columns or Columns()
-    form = Form(encoding)
+    form = Form(encoding, header)
     opened: Source
     match real:
         case "images" if label_file is None and (
@@ -193,7 +207,7 @@ def open_source(
         case "parquet":
             opened = ParquetRecords(source, named)
         case "excel":
-            opened = SheetTexts(source, named, sheet)
+            opened = SheetTexts(source, named, sheet, header)
         case _:
             opened = TextLines(source, form)
     if labels is not None and opened.label_type is None:
@@ -231,6 +245,7 @@ def column_types(
     kind: str = "auto",
     encoding: str | None = None,
     sheet: str | None = None,
+    header: int | None = None,
     sql: str | None = None,
 ) -> dict[str, str]:
     """Return the columns of a source by name, with the types that its form states or "", and read no value."""
@@ -243,9 +258,11 @@ def column_types(
         raise FileNotFoundError(f"there is no file or folder {shown_as(source)}.")
     match recognised(source) if kind == "auto" else kind:
         case "csv":
-            return dict.fromkeys(read_header(source, Form(encoding))[1], "")
+            form = Form(encoding, header)
+            return dict.fromkeys(read_header(source, form, Columns())[1].names, "")
         case "excel":
-            return dict.fromkeys(next(read_sheet(source, sheet)), "")
+            row, _ = read_sheet(source, sheet, header, Columns())
+            return dict.fromkeys(row.names, "")
         case "parquet":
             schema, *_ = schemas_of(keyed_files(source), source)
             return {one.name: str(one.type) for one in schema}

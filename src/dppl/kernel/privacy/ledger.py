@@ -627,7 +627,8 @@ class Ledger:
             digits = ".6g" if f"{needs:.6g}" != f"{left:.6g}" else ""
             raise BudgetExceeded(
                 f"this release needs {self._parameter} = {needs:{digits}} of data set {self.dataset!r}, which has "
-                f"{left:{digits}} left of {budget:.6g}. Nothing was drawn and nothing charged."
+                f"{left:{digits}} left of {budget:.6g}. Nothing was drawn and nothing charged. "
+                "A smaller budget may fit; what is spent does not come back."
             )
 
     def _total(self, paid: Sequence[Paid]) -> float:
