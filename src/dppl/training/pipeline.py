@@ -180,7 +180,7 @@ def train(
 
 def settle(
     estimator: EmbeddingClassifier,
-    encoder: Encoder,
+    encoder: Encoder | None,
     public: PublicData,
     persons: bool,
     ledger: Ledger | None,
@@ -188,12 +188,15 @@ def settle(
 ) -> Plan:
     """Give an estimator its public data, check promise and account, and return the plan of its fit."""
     estimator.public = public
-    plan = estimator.plan(encoder.dimension)
-    # Of the encoder a plan knows the width alone.
-    table = EmbeddingTable.of(
-        np.empty((0, encoder.dimension)), metadata=table_metadata(encoder)
-    )
-    Start.of(estimator, plan.setting.classes, encoder.dimension, table)
+    # A fit costs the same at any width, such as this one.
+    width = 384 if encoder is None else encoder.dimension
+    plan = estimator.plan(width)
+    if encoder is not None:
+        # Of the encoder a plan knows the width alone.
+        table = EmbeddingTable.of(
+            np.empty((0, width)), metadata=table_metadata(encoder)
+        )
+        Start.of(estimator, plan.setting.classes, width, table)
     promised = plan.guarantee_on(None, () if persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)
@@ -214,11 +217,11 @@ def refuse_early(
     """Refuse an account or labels that `train` would refuse: an encoder, which it needs, takes minutes to load."""
     if estimator.budget.is_zero:
         return
-    # A fit costs the same at any width, such as this one. Other parameters are refused
-    # later, with all that they depend on.
+    # Other parameters, and a start of another width, are refused later, with all that
+    # they depend on.
     with suppress(ParameterError):
         persons = source.person_type is not None
-        settle(estimator, 384, PublicData(), persons, ledger, partition)
+        settle(estimator, None, PublicData(), persons, ledger, partition)
     # Then the labels, as `train` compares them again with the encoder at hand.
     classes = np.asarray(estimator.classes)
     strict = estimator.unknown_labels == "strict"
