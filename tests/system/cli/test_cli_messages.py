@@ -296,8 +296,8 @@ class TestRawSources:
             "duplicates": 1,
         }
         assert report["labels"]["unknown"] == [
-            {"label": None, "n": 1},
-            {"label": "yak", "n": 1},
+            {"label": None, "n": 1, "first": ["row 5"]},
+            {"label": "yak", "n": 1, "first": ["row 4"]},
         ]
         assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
         shown = cli(*arguments).stdout
@@ -340,7 +340,7 @@ class TestRawSources:
     def test_a_source_without_labels_is_told_so(self, here, cli):
         (here.folder / "notes.txt").write_text("a\nb\n")
         assert (
-            "no labels; name their"
+            "STOP: there are no labels. Name their"
             in cli("check", "notes.txt", "--classes", "classes.txt").stdout
         )
 
