@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from dppl import (
     PureDP,
 )
 from dppl.errors import ModelFileError, ParameterError
-from dppl.io import EmbeddingTable, read_table
+from dppl.io import EmbeddingTable, load_sample, read_table
 from dppl.methods.model_file import describe, to_bytes
 from dppl.methods.public_data import ExamplesKept
 
@@ -442,3 +443,14 @@ def test_a_file_without_its_checksum_is_refused(tmp_path):
     save_file(load_file(path), path, {"dppl": json.dumps(describe(path))})
     with pytest.raises(ModelFileError, match="has no checksum"):
         dppl.load(path)
+
+
+def test_models_of_earlier_versions_load_predict_and_verify():
+    """docs/stability.md promises it; the file of a version is never written again once that is out."""
+    sample = load_sample()
+    kept = sorted((Path(__file__).parents[2] / "files").glob("*.safetensors"))
+    for path in kept:
+        model = dppl.load(path)
+        assert model.score(sample.X_test, sample.y_test) > 0.9
+        assert dppl.verify(model).holds
+    assert kept
