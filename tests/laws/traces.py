@@ -23,8 +23,11 @@ RELEASED = (
     "intercepts_",
     "shares_",
     "coef_noise_",
+    "path_",
+    "path_variance_",
+    "path_sizes_",
+    "centers_",
 )
-RELEASED += ("centers_",)
 
 
 @contextlib.contextmanager

@@ -165,11 +165,12 @@ HASH = r"\b[0-9a-f]{64}\b"
 IDS = rb'(?<="public_ids\\": )\[\[.*?\]\]'
 LABELS = rf"^(?:({'|'.join(CLASSES)});?)*(?=\n)"
 # Tensors of a model file that are released; all others are made of public things alone.
+PATH = {"path", "path_variance", "path_sizes"}
 RELEASED = {
     "MeanPrototypes": {"prototypes"},
     "PublicPrototypes": {"prototypes", "public_indices"},
-    "SoftmaxPrototypes": {"coef", "coef_noise", "center", "intercept", "shares"},
-    "MultiLabelPrototypes": {"coef", "center", "intercept"},
+    "SoftmaxPrototypes": {"coef", "coef_noise", "center", "intercept", "shares"} | PATH,
+    "MultiLabelPrototypes": {"coef", "center", "intercept"} | PATH,
     "SparseFinetuner": {"values"},
 }
 # Commands that read a model, a ledger or public rows, and what of their output is
