@@ -214,8 +214,13 @@ def _rows(
                 reader = csv.reader(several, delimiter=delimiter)
                 cells = next(_without_limit(reader))
                 row = several.damage() or cells
-            if isinstance(row, Term) or any(row):
+            if isinstance(row, Term) or not _is_blank(row):
                 yield place, row
+
+
+def _is_blank(row: list[str]) -> bool:
+    """Return whether a row is no record: without a cell, or with several that are all empty; "" alone is a text."""
+    return len(row) != 1 and not any(row)
 
 
 def _after_declaration(file: Iterable[str]) -> Iterator[str]:
@@ -260,7 +265,7 @@ def written_rows(
     ):
         text = "".join(lines)
         lines.clear()
-        if any(row):
+        if not _is_blank(row):
             yield place, text, row
 
 
