@@ -121,7 +121,11 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield what is known of the records, their persons and their labels."""
     if "modality" in report:
         # Whoever mends a sheet counts its title and header, too.
-        rows = "" if report["modality"] == "image" else "; row 1 is the first below any header"
+        rows = (
+            ""
+            if report["modality"] == "image"
+            else "; row 1 is the first below any header"
+        )
         yield "records", f"{report['n']} {report['modality']}s{rows}"
         yield (
             "unusable",
