@@ -120,7 +120,13 @@ def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
 def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield what is known of the records, their persons and their labels."""
     if "modality" in report:
-        yield "records", f"{report['n']} {report['modality']}s"
+        # Whoever mends a sheet counts its title and header, too.
+        rows = (
+            ""
+            if report["modality"] == "image"
+            else "; row 1 is the first below any header"
+        )
+        yield "records", f"{report['n']} {report['modality']}s{rows}"
         yield (
             "unusable",
             f"{sum(entry['n'] for entry in report['unusable'])} (a fit skips them)",

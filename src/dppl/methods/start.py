@@ -71,7 +71,8 @@ class Start:
             ),
             (
                 old.n_features_in_ == n_features,
-                f"have {n_features} features, as this fit has; it has {old.n_features_in_}",
+                f"have {n_features} features, as this fit has; it has {old.n_features_in_}. Take the encoder "
+                "that it was fitted with",
             ),
             (known.any(), "have a class of this fit; it has none of them"),
         ):

@@ -217,6 +217,7 @@ def refuse_early(
     """Refuse an account or labels that `train` would refuse: an encoder, which it needs, takes minutes to load."""
     if estimator.budget.is_zero:
         return
+    estimator.check_parameters()
     # Other parameters, and a start of another width, are refused later, with all that
     # they depend on.
     with suppress(ParameterError):

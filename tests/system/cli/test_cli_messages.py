@@ -305,6 +305,7 @@ class TestRawSources:
             "unusable        1 (a fit skips them)\n                it is empty: row 2"
             in shown
         )
+        assert "texts; row 1 is the first below any header\n" in shown
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")

@@ -1710,7 +1710,7 @@ def test_where_nobody_watches_it_is_said_that_there_is_no_progress(
     )
 
 
-@pytest.mark.parametrize("fault", ["account", "label", "strict"])
+@pytest.mark.parametrize("fault", ["account", "label", "option", "strict"])
 def test_what_needs_no_encoder_is_refused_before_it_loads(
     fault, mails, cli, error_line, monkeypatch
 ):
@@ -1726,10 +1726,13 @@ def test_what_needs_no_encoder_is_refused_before_it_loads(
         write_csv(mails / "mails.csv", [*TEXTS, "ab"], [*Y, "owl"])
     if fault == "strict":
         options += ["--unusable", "stop"]
+    if fault == "option":  # before the labels, which are private
+        options += ["--options", "unknown_labels=ignored"]
     result = cli(*TRAIN, *options)
     code, words = {
         "account": (3, "which has 0.5 left of 0.5"),
         "label": (4, "every label must be one of the 3 classes"),
+        "option": (2, "unknown_labels must be one of 'error', "),
         "strict": (4, "wants records that can all be used"),
     }[fault]
     assert (result.exit_code, words in error_line(result)) == (code, True)
