@@ -23,8 +23,11 @@ RELEASED = (
     "intercepts_",
     "shares_",
     "coef_noise_",
+    "centers_",
+    "path_",
+    "path_variance_",
+    "path_sizes_",
 )
-RELEASED += ("centers_",)
 
 
 @contextlib.contextmanager
