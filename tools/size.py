@@ -26,7 +26,7 @@ BUDGET = {
     "io": 31850,
     "kernel": 66400,
     "lab": 57300,
-    "methods": 26600,
+    "methods": 26700,
     "planning": 5300,
     "prediction": 7800,
     "serve": 7100,

@@ -12,7 +12,7 @@ from dppl import ZCDP, ApproxDP, GaussianDP, LatticeOptions, PublicData, PureDP
 from dppl._utils.metadata import LATTICE
 from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
-from dppl.kernel.privacy.terms import PublicInput, Term
+from dppl.kernel.privacy.terms import PublicInput, Term, Unit
 from dppl.methods.registry import ENTRIES, Entry
 from dppl.methods.start import Start
 from inside import takes
@@ -241,6 +241,7 @@ class Kind:
         coef, path = 8 * known[:, None] * rng.normal(size=(2, n, self.dim))
         return Start(
             chain=(Term(PublicInput.START, sha256="0" * 64, mu=0.5),),
+            unit=Unit.PERSON,
             known=known,
             coef=coef,
             offsets=np.where(known, 0.1, -1e6),

@@ -105,6 +105,8 @@ class Plan:
         check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
+            if self.setting.start is not None:
+                self.setting.start.check_unit()
             most = self.parameters.get("max_classes_per_person")
             guarantee = of_persons(guarantee, most, whole=self.whole_persons)
         if columns_of(X):

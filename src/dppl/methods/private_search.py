@@ -200,6 +200,11 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 # A search reduces a person to one row of one class, whatever the
                 # estimator does by itself.
                 plan = model._plan(private.n_features, private=(X, y))
+                if plan.setting.start is not None:
+                    raise ParameterError(
+                        "is not for a search: it has no mu to add to that of a start. Leave it out, or fit without one.",
+                        parameter="start",
+                    )
                 plans.append(replace(plan, whole_persons=False))
             for model, plan in zip(models, plans, strict=True):
                 model.most_bytes(plan, X, groups)  # or no file would hold the best

@@ -15,7 +15,7 @@ from dppl._utils.types import Array, Flags, Float
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.rounding import root_above
-from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
+from dppl.kernel.privacy.terms import Caveat, PublicInput, Term, Unit
 from dppl.kernel.reading import check_kind
 from dppl.methods import model_file
 
@@ -25,6 +25,7 @@ class Start:
     """What a released model leaves to another fit, in the class list of that fit."""
 
     chain: tuple[Term[PublicInput], ...]  # the model, and those that it started from
+    unit: Unit  # whom each of them protects, at least
     known: Flags  # shape (n_classes,); the classes of the model
     coef: Float  # shape (n_classes, n_features); zero for other classes
     offsets: Float  # shape (n_classes,); with which other classes are never first
@@ -70,6 +71,11 @@ class Start:
                 "be fit for release; its noise came from a seed. Fit it again without one",
             ),
             (
+                old.guarantee_.mu is not None,
+                "have a cost in Gaussian DP, which a search for hyper-parameters has not. Fit it again with what the "
+                "search chose, or leave the start out",
+            ),
+            (
                 old.n_features_in_ == n_features,
                 f"have {n_features} features, as this fit has; it has {old.n_features_in_}. Take the encoder "
                 "that it was fitted with",
@@ -100,6 +106,7 @@ class Start:
         )
         return cls(
             chain=(here, *chain_of(old.guarantee_)),
+            unit=old.guarantee_.unit,
             known=known,
             coef=rows(old.coef_),
             offsets=np.where(known, rows(old.intercept_), -1e6),
@@ -118,6 +125,7 @@ class Start:
         each = np.ones(n_classes)
         return cls(
             chain,
+            Unit.PERSON,
             each > 0,
             rows,
             each,
@@ -126,6 +134,14 @@ class Start:
             each,
             each,
         )
+
+    def check_unit(self) -> None:
+        """Refuse a start that protects records, for a fit that protects persons: they pay more for it than its mu."""
+        if self.unit is not Unit.PERSON:
+            raise ParameterError(
+                "must protect persons, as this fit with groups does. Fit it again with groups, or leave the start out.",
+                parameter="start",
+            )
 
     def noted(self, guarantee: Guarantee) -> Guarantee:
         """Return the guarantee of a fit that starts here, with what one in the data of the whole chain pays."""

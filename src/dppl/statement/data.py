@@ -20,6 +20,7 @@ from dppl.evaluation.evaluation import Together
 from dppl.finetune.network_file import describe as describe_finetuned
 from dppl.finetune.network_file import is_finetuned
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.methods.model_file import describe as describe_model
 from dppl.methods.public_data import ExamplesKept
@@ -242,7 +243,7 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         )
     if chain := chain_of(guarantee):
         facts["starts from"] = ", ".join(
-            f"{one['sha256'][:12]} (mu {one['mu']:.4g})" for one in chain
+            f"{one['sha256'][:12]} (mu {rounded_up(one['mu'], 4)})" for one in chain
         )
     if description["encoder"] is None:
         facts["encoder"] = "not named"

@@ -282,6 +282,18 @@ def test_records_do_not_decide_what_stands_between_columns(folder):
     ] == ["y"]
 
 
+@pytest.mark.parametrize("before", ["", "Export of the ward\n"])
+def test_a_record_that_says_the_names_between_commas_changes_no_other(folder, before):
+    """Its row has the columns under another delimiter, and more cells than the header."""
+    lines = "text;label\nhello;a\n{};b\nx;a\n"
+    usual, named = (
+        read(folder / "t.csv", before + lines.format(text))
+        for text in ("good, bad, ugly", "text,label,hi")
+    )
+    assert [one[0] for one in named] == ["a", "b", "a"]
+    assert usual[::2] == named[::2]
+
+
 def test_encodings_are_of_texts_and_go_with_files_of_lines(folder):
     for encoding in ("latin-99", "base64", "a\0"):
         with pytest.raises(ParameterError, match=r"^encoding must be"):

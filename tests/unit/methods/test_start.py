@@ -13,9 +13,11 @@ from sklearn.base import clone
 import dppl
 from checksums import forged
 from dppl import (
+    ApproxDP,
     GaussianDP,
     Ledger,
     MeanPrototypes,
+    PrivateSearch,
     PublicData,
     SoftmaxPrototypes,
     verify,
@@ -294,6 +296,31 @@ def test_a_forged_chain_does_not_verify(tmp_path):
     assert verify(second).holds
     found = verify(second, ledger=ledger)
     assert any("start" in one.what for one in found.checks if not one.holds)
+
+
+def test_a_person_pays_the_stated_sum_only_where_the_start_protects_persons():
+    """Who has ten records in a start that protects records pays up to ten times its mu."""
+    groups = np.arange(60) // 10
+    of_records = small()
+    of_persons = small(groups=groups)
+    with pytest.raises(ParameterError, match="protect persons"):
+        small(of_records, groups=groups)
+    assert together(small(of_persons, groups=groups)) == pytest.approx(np.sqrt(0.5))
+    # A record costs no more than the person whose it is.
+    assert together(small(of_persons)) == pytest.approx(np.sqrt(0.5))
+
+
+def test_a_search_adds_up_with_no_start(tmp_path):
+    """It has no cost in Gaussian DP, and one of its runs costs less than it does."""
+    ledger = Ledger(tmp_path / "l.db", "w", ApproxDP(9, 1e-6), accounting="renyi")
+    estimator = SoftmaxPrototypes(ApproxDP(2, 1e-6), list("abc"))
+    search = PrivateSearch(estimator, {"start": [None, small()]}, mean_runs=2)
+    with pytest.raises(ParameterError, match="not for a search"):
+        search.fit(X, Y, ledger=ledger)
+    assert ledger.releases() == []
+    search = PrivateSearch(estimator, {"start": [None]}, mean_runs=2).fit(X, Y)
+    with pytest.raises(ParameterError, match="cost in Gaussian DP"):
+        small(search.best_estimator_)
 
 
 def test_a_copy_of_an_estimator_has_a_fitted_start():

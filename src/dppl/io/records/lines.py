@@ -182,11 +182,13 @@ def read_header(
             raise no_header(path)
         raise EmptySource(f"{path} is empty; its first line must name the columns.")
 
-    # A row that has the columns says more than the number of its cells.
-    def likely(delimiter: str) -> tuple[int, bool, int]:
+    # A row that has the columns says more than the number of its cells. Of such rows the
+    # first is the header: a record whose text has commas and these names comes later.
+    def likely(delimiter: str) -> tuple[int, int, bool, int]:
         header = headers[delimiter]
         width = len(header.names)
-        return (header.match, delimiter == first and width > 1, width)
+        above = header.place if header.match == 2 else 0
+        return (header.match, -above, delimiter == first and width > 1, width)
 
     chosen = max(headers, key=likely)  # of equal ones the first
     return chosen, headers[chosen]

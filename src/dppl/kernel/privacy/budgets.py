@@ -290,6 +290,12 @@ class RenyiDP(Budget):
                 f"must be above 1; got {self.alpha!r}.", parameter="alpha"
             )
 
+    def __str__(self) -> str:
+        # Rounded down, for at a higher order it would promise more.
+        alpha = rounded_up(-self.alpha).removeprefix("-")
+        epsilon = rounded_up(self.epsilon)
+        return f"epsilon = {epsilon} at alpha = {alpha}, {self.notion}"
+
     def __le__(self, other: object) -> bool:
         """Compare budgets of one order: divergences of two orders do not order each other."""
         if isinstance(other, RenyiDP) and other.alpha != self.alpha:

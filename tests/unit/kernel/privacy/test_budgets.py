@@ -461,4 +461,6 @@ def test_divergences_of_two_orders_do_not_compare():
     assert caught.value.parameter == "alpha"
     budget = RenyiDP(8.0, 2.0)
     assert str(budget) == "epsilon = 2 at alpha = 8, Rényi DP"
+    # Of a higher order it would promise more.
+    assert "alpha = 1.23456," in str(RenyiDP(1.23456789, 2.0))
     assert budget_from_dict(budget.to_dict()) == budget
