@@ -87,6 +87,18 @@ def test_a_missing_column_is_said_with_those_that_are_there(
     assert "note 1" not in str(caught.value)
 
 
+def test_no_record_below_a_header_of_other_names_is_taken_for_it(write):
+    """Whether a run stops, and what the error says, must not depend on a record that holds these names."""
+    others = ["patient", "text", "code", "ward"]
+    stops = []
+    for record in (RECORDS[1], HEADER):
+        with pytest.raises(InputError, match="must be one column") as stop:
+            read(write([*TITLES, others, RECORDS[0], record, *RECORDS[2:]]))
+        stops.append(str(stop.value))
+    assert stops[0] == stops[1]
+    assert "codes" not in stops[0].partition("taken as the header")[2]
+
+
 def test_a_repeated_column_is_said_to_be_one(write):
     twice = [["note", "codes", "codes"], ["one", "a", "b"]]
     with pytest.raises(InputError, match=r"got 'codes'; 2 columns have this name; ren"):

@@ -257,11 +257,12 @@ class Header(NamedTuple):
     ) -> Header | None:
         """Find row `number`, or the first row that holds the columns, else some of them, else anything.
 
-        Titles may stand above the header. Only the first rows are searched, so that no
-        record is taken for it.
+        Titles may stand above the header. They are narrower, so below a header that lacks
+        the columns no record, which is as wide, is taken for it.
         """
         needed = {name for _, name in columns.roles()}
         best = None
+        widest = 0
         for place, cells in rows:
             if place >= (number or _SEARCHED):
                 break
@@ -270,6 +271,10 @@ class Header(NamedTuple):
                 if place == number - 1:
                     return cls(place, names, 2)
                 continue
+            filled = sum(map(bool, names))
+            if best is not None and filled <= widest:
+                continue
+            widest = filled
             has_content = columns.x or not usual or not {*usual}.isdisjoint(names)
             if needed <= {*names} and has_content:
                 return cls(place, names, 2)
