@@ -232,7 +232,10 @@ def _promised(
     # them and is not compared.
     rows = examples = None
     if estimator.public_rows == "required" or _PUBLIC_ROWS in stated["public_inputs"]:
-        rows = stand_in(max(_ROWS, getattr(estimator, "n_prototypes", 1)))
+        # Their number is public, and some costs depend on it.
+        told = [one["parameters"].get("n_public") for one in stated["releases"]]
+        n_rows = int(next(filter(None, told), _ROWS))
+        rows = stand_in(max(n_rows, getattr(estimator, "n_prototypes", 1)))
     counts = fields.get("examples", {}).get("counts", [])
     described = [
         name for name, count in zip(fields["classes"], counts, strict=False) if count

@@ -307,7 +307,7 @@ def plan_budget(
     # Tables have neither names of classes to start from nor a network to train.
     texts = describe == "names" or encoder in READS
     train = None
-    if not texts and not isinstance(budget, PureDP):
+    if not texts and not table and not isinstance(budget, PureDP):
         train = is_worth_training(budget, n_classes, n_records)
     one_place = alone = None
     if n_parties > 1:

@@ -90,7 +90,11 @@ def test_the_quick_streams_run_and_are_reported(cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("none.yaml",), 2, "must be a YAML file or one of assistant, continual,"),
+        (
+            ("none.yaml",),
+            2,
+            "must be a YAML file or one of assistant, clusters, continual,",
+        ),
         (("continual-text",), 2, "got 'continual-text', and there is no such file"),
         (
             ("continual-quick", "--out", "no/such/folder.jsonl"),

@@ -163,7 +163,7 @@ def test_without_privacy_the_first_line_says_so(here, cli):
         (
             ["--delta", "1e-6"],
             2,
-            "specify exactly one budget: --epsilon E --delta D, or --mu M.",
+            "specify exactly one budget: --epsilon E --delta D, --epsilon E --alpha A, or --mu M.",
         ),
         (["--epsilon", "1"], 2, "add --delta 1e-6 to the budget."),
         ([*BUDGET, "--ledger", "l.db", "wards"], 4, "there is no ledger l.db"),

@@ -535,14 +535,13 @@ def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(
 ):
     assert cli("ledger", "create", file, "wards", "--mu", 1).exit_code == 0
     empty = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
-    head = (
-        "wards (add-remove, accounting gdp): budget mu 1 (epsilon 4.887, delta 1e-6); "
-    )
-    assert empty[0] == f"{head}spent mu 0; left mu 1"
+    account = "wards (add-remove, accounting gdp): "
+    budget = "budget mu 1 (epsilon 4.887, delta 1e-6)"
+    assert empty[0] == f"{account}nothing spent; {budget}"
     assert cli(*fit(task, "--mu", 0.6, *charged(file))).exit_code == 0
     shown = cli("ledger", "show", file, COLUMNS="200").stdout
     assert shown.startswith(
-        f"{head}spent mu 0.6 (epsilon 2.756, delta 1e-6); left mu 0.8\n"
+        f"{account}{budget}; spent mu 0.6 (epsilon 2.756, delta 1e-6); left mu 0.8\n"
     )
     assert "mu 0.6" in rows_of(shown)[0][3]
     (book,) = show(cli, file)

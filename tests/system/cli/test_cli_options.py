@@ -43,7 +43,7 @@ def test_options_are_called_as_the_fields_of_requests():
 
 def test_there_are_no_more_commands_and_options_than_a_user_can_know():
     assert len(commands()) <= 23
-    assert len(options()) <= 176
+    assert len(options()) <= 187
 
 
 def test_what_helps_spell_out_is_what_the_library_takes():
@@ -248,8 +248,11 @@ def test_help_shows_no_type_of_a_flag_and_few_options_before_the_advanced_ones(
 @pytest.mark.parametrize(
     ("command", "first"),
     [
-        ("fit", ["--out", "--classes", "--epsilon", "--delta", "--public"]),
-        ("train", ["--encoder", "--out", "--classes", "--epsilon", "--delta"]),
+        ("fit", ["--out", "--classes", "--epsilon", "--delta", "--public", "--start"]),
+        (
+            "train",
+            ["--encoder", "--out", "--classes", "--epsilon", "--delta", "--start"],
+        ),
         (
             "finetune",
             ["--network", "--out", "--classes", "--epsilon", "--delta", "--n-records"],

@@ -188,14 +188,18 @@ def test_every_private_method_spends_budgets_of_mu_in_exact_integers(run):
         if method.private and not method.of_images
     }
     del methods["friendly-core"]  # is accounted in (epsilon, delta) alone
+    del methods["public-topk-published"]  # whose ranks alone cost more
     entries = [
         {"method": name, "examples": 2} if one.needs_examples else name
         for name, one in methods.items()
+        if name != "adaptive"
     ]
+    # It wants a public guess of how large the classes are.
+    entries.append({"method": "adaptive", "class_size": 40})
     records = run(methods=entries, budgets={"mu": [0.7]})
-    assert [record["cell"]["method"] for record in records] == [*methods]
+    assert {record["cell"]["method"] for record in records} == {*methods}
     for record in records:
-        assert record["status"] == "done"
+        assert record["status"] == "done", record
         assert record["exact"]
         assert (record["cell"]["budget"], record["e"], record["notion"]) == (
             {"mu": 0.7},
