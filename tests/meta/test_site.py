@@ -266,7 +266,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
         shutil.copytree(
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
         )
-    for name in ("CONTRIBUTING.md", "mkdocs.yml"):
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(ROOT / name, tmp_path)
     # Tables of results take minutes to make (tools/results_page.py), so empty pages
     # stand for them.
