@@ -1,12 +1,11 @@
 """Batches of texts, or of their windows, by their number of tokens.
 
-A window of n tokens is computed in a batch of this length, from 2 to 16, and else in one
-padded to the next of the lengths 20, 24, ..., 32, 40, ..., 64, 80, ... above n, cut at
-the model's limit. So the window alone decides the shape, and little is padded: 5 % of
-the tokens of Banking77, and 1 % of those of HWU64. In a shape, either every row has
-padding or none: libraries omit the attention mask, and compute another way, if it
-happens that no row of a batch has any. So rows at the limit itself have a shape of
-their own, too.
+A window of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8,
+..., 16, 20, ..., 32, 40, ..., 64, 80, ... above n, cut at the model's limit. So the
+window alone decides the shape, and little is padded. That every row has at least one
+padding token matters: libraries omit the attention mask, and compute another way, if it
+happens that no row of a batch has any. Rows at the limit itself have none, and a
+separate shape.
 """
 
 import hashlib
@@ -73,9 +72,8 @@ class TextAdapter(Adapter):
         return self.windows.split(prepared)
 
     def _shape(self, length: int) -> tuple[int, bool]:
-        if 2 <= length <= _USUAL:
-            return length, False
-        # Steps are a quarter of the largest power of two up to the length.
+        # Steps are a quarter of the largest power of two up to the length, and at least
+        # 2.
         step = max(2, 1 << max(0, length.bit_length() - 3))
         padded = min(-(-(length + 1) // step) * step, self.limit)
         return padded, length < padded
@@ -96,7 +94,7 @@ class TextAdapter(Adapter):
 
     def batch(self, batch_rows: int) -> str:
         """Describe the shapes of batches."""
-        return f"{batch_rows} rows of {_USUAL} tokens, up to {self.limit}, short ones without padding"
+        return f"{batch_rows} rows of {_USUAL} tokens, up to {self.limit}"
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the shape."""
