@@ -63,7 +63,7 @@ def calibrated(
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also
     where a query depends on earlier answers. What neighbours agree in costs nothing,
     and is answered exactly. Where a person has `n_rows` rows, each of another class,
-    noise and entries are for all of them (`composition.budget_of_one`).
+    noise and entries are for all of them (`budgets.budget_of_one`).
     """
     priced = {
         name: one for name, one in declared.items() if not one.query.is_public(relation)
