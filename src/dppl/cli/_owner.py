@@ -152,7 +152,9 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         if any(one["unknown"] for one in report.get("columns", {}).values()):
             yield (
                 "unknown",
-                'is not as the schema says; a decimal comma needs decimal = ","',
+                "is not as the schema says, and all such cells count alike. Write numbers without a unit (12, not 12 mg), "
+                'a decimal comma with decimal = ",", dates with four digits of the year (2024-05-03 or 03.05.2024), '
+                "and categories as the schema spells them",
             )
         if report["repeated_ids"]["n"]:
             repeated = report["repeated_ids"]

@@ -597,7 +597,7 @@ class ColumnsEncoder:
             row_independent=all(one.row_independent for one in texts),
         )
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns that a row must have."""
         return tuple(column.name for column in self.columns)
@@ -613,7 +613,7 @@ class ColumnsEncoder:
 
     def prepare(self, item: Mapping[str, str]) -> Any:
         """Return the cells of a row, and its texts as their encoders take them."""
-        cells = [item[column.name].strip() for column in self.columns]
+        cells = [item[name] for name in self.names]
         texts = []
         for column, start, weight in self._texts:
             cell = item[column.name]

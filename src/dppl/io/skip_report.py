@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -317,6 +317,8 @@ def _content(record: Record, modality: str) -> tuple[bytes, Any]:
     """Return a hash of the content of a record, once it is known to be one, and the image or text."""
     payload = record.load()
     decoded = decode(payload, modality)
+    if isinstance(payload, Mapping):
+        payload = repr(payload)
     if isinstance(payload, str):
         return _digest(payload.encode("utf-8", "surrogateescape")), decoded
     return _digest(

@@ -24,7 +24,7 @@ from dppl.errors import DpplError, ParameterError
 from dppl.finetune.network_file import is_finetuned
 from dppl.finetune.tune import Finetuned
 from dppl.io.records.decoding import TooManyPixels, decode
-from dppl.io.records.record import BadRecord, as_row
+from dppl.io.records.record import BadRecord, Payload, as_row
 from dppl.kernel.privacy.terms import Term
 from dppl.methods import load
 from dppl.methods.released import ALWAYS, Least
@@ -86,7 +86,7 @@ class Served:
         return Least(confidence, similarity)
 
     def prepare(
-        self, payload: bytes | str, most_pixels: int
+        self, payload: Payload, most_pixels: int
     ) -> tuple[Any, Term[SkipReason] | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
         assert self.encoder is not None
@@ -107,7 +107,7 @@ class Served:
         except Exception:  # an encoder's message about an odd item may quote it
             return None, Term(SkipReason.NOT_PREPARED)
 
-    def texts_of_rows(self, rows: list[dict[str, Cell]]) -> list[str]:
+    def texts_of_rows(self, rows: list[dict[str, Cell]]) -> list[dict[str, str]]:
         """Return rows as a record of a table holds them; fields that a row does not name are missing."""
         names = [field.name for field in self.about.fields]
         if any(name not in names for row in rows for name in row):

@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import chdir, closing, contextmanager
 from dataclasses import dataclass, field
@@ -399,7 +399,8 @@ def _windows(
     # let go of the lock.
     with quiet(), ThreadPoolExecutor(workers) as pool:
         try:
-            items = _prepared_ahead(records, encoder, pool, encoder.window + workers)
+            ahead = encoder.window + workers
+            items = _prepared_ahead(records, encoder, pool, ahead, kept is not None)
             while batch := list(islice(items, encoder.window)):
                 usable = [item for item in batch if item[-1] is None]
                 window = Window()
@@ -462,35 +463,43 @@ def _encoded(
 
 
 def _prepared_ahead(
-    records: Iterable[Record], encoder: Encoder, pool: ThreadPoolExecutor, ahead: int
+    records: Iterable[Record],
+    encoder: Encoder,
+    pool: ThreadPoolExecutor,
+    ahead: int,
+    hashes: bool,
 ) -> Iterator[_Item]:
     """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
     waiting: deque[Future[list[_Item]]] = deque()
     together = _TOGETHER.get(encoder.modality, 1)
     records = iter(records)
     while some := list(islice(records, together)):
-        waiting.append(pool.submit(_prepare_all, some, encoder))
+        waiting.append(pool.submit(_prepare_all, some, encoder, hashes))
         if len(waiting) * together >= ahead:  # bounds the memory
             yield from waiting.popleft().result()
     while waiting:
         yield from waiting.popleft().result()
 
 
-def _prepare_all(records: Sequence[Record], encoder: Encoder) -> list[_Item]:
-    return [_prepare(record, encoder) for record in records]
+def _prepare_all(
+    records: Sequence[Record], encoder: Encoder, hashes: bool
+) -> list[_Item]:
+    return [_prepare(record, encoder, hashes) for record in records]
 
 
-def _prepare(record: Record, encoder: Encoder) -> _Item:
+def _prepare(record: Record, encoder: Encoder, hashes: bool) -> _Item:
     try:
         payload = record.load()
         content = prepared(encoder, payload)
     except BadRecord as skipped:
         return record, None, b"", skipped.reason
-    return record, content, _hash(payload), None
+    return record, content, _hash(payload) if hashes else b"", None
 
 
 def _hash(payload: Any) -> bytes:
     """Return the hash of a content, or nothing of an image in memory, of which nothing is kept."""
+    if isinstance(payload, Mapping):
+        payload = repr(payload)
     if isinstance(payload, str):
         payload = payload.encode()
     if isinstance(payload, bytes):

@@ -25,6 +25,7 @@ from dppl.training.embedding import embed_windows, table_metadata
 _OPENING = (
     Lock()
 )  # of images that the caller opened: two threads must not read on in one file
+_ROWS_AT_ONCE = 4096  # of a frame
 _KINDS = {
     "text": "str",
     "row": "a frame, or mappings from column to cell",
@@ -41,12 +42,16 @@ class Items(Source):
         check_items(encoder, items, name)
         self.modality = encoder.modality
         self.items = items
-        if isinstance(encoder, ColumnsEncoder):
-            self.items = _rows_of(items, encoder.names)
+        self._columns: Sequence[str] | None = None
+        if isinstance(encoder, ColumnsEncoder) and _columns_of(items) is not None:
+            self._columns = encoder.names
         self.parameters = {"kind": "items"}
 
     def __iter__(self) -> Iterator[Record]:
-        for place, item in enumerate(self.items):
+        items = self.items
+        if self._columns is not None:
+            items = _rows_of(items, self._columns)
+        for place, item in enumerate(items):
             yield Record(
                 str(place),
                 f"item {place}",
@@ -77,29 +82,44 @@ def _columns_of(items: Any) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def _rows_of(items: Any, names: Sequence[str]) -> Sequence[Any]:
-    """Return the rows of a frame as dictionaries, with the columns of a schema; a list of these is as it is."""
-    if _columns_of(items) is None:
-        return items  # type: ignore[no-any-return]
-    if hasattr(items, "iloc"):
-        # As objects, since pandas makes floats of integers where one is missing.
-        cells = items[list(names)].astype(object)
-        rows: Sequence[Any] = cells.where(cells.notna(), None).to_dict("records")
-        return rows
-    taken = items.select(list(names))
+def _rows_of(frame: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of a frame as dictionaries, made of some at a time: all together would outgrow the frame."""
+    n = len(frame)
+    for start in range(0, n, _ROWS_AT_ONCE):
+        stop = min(start + _ROWS_AT_ONCE, n)
+        rows: Sequence[Any]
+        try:
+            rows = _dictionaries(frame, start, stop, names)
+        except Exception:
+            # A cell that Python has no value for, such as a far year, is of its record
+            # alone.
+            rows = [_dictionary(frame, place, names) for place in range(start, stop)]
+        yield from rows
+
+
+def _dictionary(frame: Any, place: int, names: Sequence[str]) -> dict[str, Any] | None:
+    """Return one row of a frame; None if it cannot be read."""
     with suppress(Exception):
-        return _dictionaries(taken)
-    # A cell that Python has no value for, such as a far year, is of its record alone.
-    found: list[Any] = [None] * len(taken)
-    for place in range(len(taken)):
-        with suppress(Exception):
-            [found[place]] = _dictionaries(taken.slice(place, 1))
-    return found
+        return _dictionaries(frame, place, place + 1, names)[0]
+    return None
 
 
-def _dictionaries(frame: Any) -> Sequence[Any]:
-    """Return the rows of a frame of polars or Arrow."""
-    return (getattr(frame, "to_pylist", None) or frame.to_dicts)()  # type: ignore[no-any-return]
+def _dictionaries(
+    frame: Any, start: int, stop: int, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return some rows of a frame of pandas, polars or Arrow."""
+    if hasattr(frame, "iloc"):
+        # As objects, since pandas makes floats of integers where one is missing.
+        cells = frame.iloc[start:stop][list(names)].astype(object)
+        columns = cells.where(cells.notna(), None).to_dict("list")
+    else:
+        some = frame.slice(start, stop - start).select(list(names))
+        if hasattr(some, "to_pydict"):
+            columns = some.to_pydict()
+        else:
+            columns = some.to_dict(as_series=False)
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def check_items(encoder: Encoder, items: Any, name: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from dppl._utils.optional import optional
-from dppl._utils.outside import parse_any
 from dppl._utils.types import Array
 from dppl.io.records.record import BadRecord, Payload
 from dppl.reasons import SkipReason
@@ -68,13 +67,15 @@ class TooManyPixels(BadRecord):
 
 
 def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> Any:
-    """Return the upright RGB image, of at most `most_pixels`, or the text that a record holds, as bytes or as it is."""
+    """Return the upright RGB image, of at most `most_pixels`, or the text or row that a record holds."""
     if modality == "image":
         if hasattr(payload, "convert"):
             return payload
         return _image(payload if isinstance(payload, bytes) else b"", most_pixels)
-    text = _text(payload)
-    return parse_any(text) if modality == "row" else text
+    if isinstance(payload, Mapping):
+        _characters("".join(payload.values()))
+        return payload
+    return _text(payload)
 
 
 def described(modality: str) -> str:
@@ -142,14 +143,18 @@ def _pillow(module: str) -> Any:
     return optional(module, "pillow", "images")
 
 
-def _text(payload: bytes | str) -> str:
+def _characters(payload: bytes | str) -> str:
     if len(payload) > MOST_TEXT_BYTES:
         raise BadRecord(SkipReason.LONG_TEXT, max_bytes=MOST_TEXT_BYTES)
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
-        text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
+        return (payload if isinstance(payload, bytes) else payload.encode()).decode()
     except UnicodeError:
         raise BadRecord(SkipReason.NOT_UTF8) from None
+
+
+def _text(payload: bytes | str) -> str:
+    text = _characters(payload)
     # What many files that are no text begin with; tokenizers also treat it in their own
     # ways.
     if "\0" in text:

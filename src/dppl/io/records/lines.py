@@ -36,6 +36,7 @@ from dppl.io.records.record import (
     Content,
     EmptySource,
     Header,
+    Payload,
     Record,
     Source,
     TextRows,
@@ -379,12 +380,10 @@ class JsonTexts(Source):
                 label = as_text(label)
             identity = number if key is None else exact(entry.get(key))
             if isinstance(x, tuple):
-                content: Any = as_row({name: entry.get(name) for name in x})
+                content = _held(as_row({name: entry.get(name) for name in x}))
             else:
-                content = entry.get(str(x))
-            yield make_record(
-                f"line {number}", identity, label, *_text_in(content), person
-            )
+                content = _text_in(entry.get(str(x)))
+            yield make_record(f"line {number}", identity, label, *content, person)
 
 
 def person_in(entry: dict[str, Any], name: str) -> str | None:
@@ -426,10 +425,14 @@ class TextLines(Source):
             )
 
 
+def _held(payload: Payload) -> Content:
+    return (lambda: payload), payload
+
+
 def _text_in(value: Any) -> Content:
     """Return how to load a text, and its version; what is none of these says so when it is loaded."""
     if isinstance(value, str | bytes):
-        return (lambda: value), value
+        return _held(value)
     return bad_record("", Term(SkipReason.NO_TEXT)).load, None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from abc import ABC, abstractmethod
@@ -23,8 +22,8 @@ from dppl.kernel.persons import id_text
 from dppl.kernel.privacy.terms import Term
 from dppl.reasons import SkipReason
 
-Payload: TypeAlias = bytes | str
-Version: TypeAlias = str | bytes | None
+Payload: TypeAlias = bytes | str | Mapping[str, str]
+Version: TypeAlias = Payload | None
 Label: TypeAlias = str | int | None
 Content: TypeAlias = tuple[
     Callable[[], Payload], Version
@@ -40,7 +39,6 @@ PATHS = ("file", "file_name", "filename", "path", "image")
 LABELS = ("label", "labels", "y")
 _NO_VALUES = LABELS[:2]  # that name a column wherever they stand; "y" may mean yes
 _SEARCHED = 50  # rows, of which one may be the header
-_as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once, as it takes time
 
 
 class BadRecord(Exception):
@@ -62,7 +60,7 @@ class Record:
     label: Label  # None where it is missing
     load: Callable[
         [], Payload
-    ]  # returns the bytes of an image, or a text as str or bytes; raises `BadRecord`
+    ]  # returns the bytes of an image, a text as str or bytes, or the cells of a row as texts; raises `BadRecord`
     version: Version  # differs where contents do, without loading them: a text, a `file_version`, why it is skipped
     person: PersonId = None  # whose record it is, which is another thing than `id`; None where it is missing
 
@@ -168,14 +166,12 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
     return {name: row[one] for name, one in place.items()}
 
 
-def as_row(cells: Mapping[str, Any]) -> str:
-    """Return what a record of several columns holds: a JSON object of texts."""
-    return _as_json(
-        {
-            name: cell if type(cell) is str else _shown(cell)
-            for name, cell in cells.items()
-        }
-    )
+def as_row(cells: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a record of several columns holds: the text of each cell."""
+    return {
+        name: cell if type(cell) is str else _shown(cell)
+        for name, cell in cells.items()
+    }
 
 
 def _shown(cell: Any) -> str:

@@ -452,7 +452,7 @@ def _rows(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _as_row(rows: list[dict[str, Any]], place: int) -> str:
+def _as_row(rows: list[dict[str, Any]], place: int) -> dict[str, str]:
     return as_row(rows[place])
 
 
