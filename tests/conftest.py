@@ -1,5 +1,6 @@
 """Run before NumPy is imported: one BLAS thread a process, as the tests run in several. And an encoder."""
 
+import gc
 import os
 import shutil
 import sys
@@ -50,6 +51,12 @@ def pytest_configure(config):
         config, "workerinput"
     ):  # workers tell the process that started them
         config.pluginmanager.register(_Skipped(path))
+
+
+def pytest_collection_finish():
+    """Keep what is collected, which lives as long as the run, out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Skipped:

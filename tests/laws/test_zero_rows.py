@@ -30,14 +30,13 @@ def check_no_rows(kind, folder):
     X, y = kind.records()
     model = kind.fit(X, y)
     methods = [*METHODS, *["similarity"] * model.has_similarity]
+    ways = [(name, how) for name in methods for how in ("error", "empty")]
+    usual = {(name, how): getattr(model, name)(X, unusable=how) for name, how in ways}
     for form, rows in no_rows(X, folder):
-        for unusable in ("error", "empty"):
-            for name in methods:
-                ask = getattr(model, name)
-                expected = ask(X, unusable=unusable)
-                answer = ask(rows, unusable=unusable)
-                assert answer.shape == (0, *expected.shape[1:]), (name, form)
-                assert answer.dtype == expected.dtype, (name, form)
+        for (name, how), expected in usual.items():
+            answer = getattr(model, name)(rows, unusable=how)
+            assert answer.shape == (0, *expected.shape[1:]), (name, form)
+            assert answer.dtype == expected.dtype, (name, form)
         if kind.cls.multilabel:
             assert model.predict_labels(rows) == []
             continue

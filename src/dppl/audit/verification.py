@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently
 _PUBLIC_ROWS = Term(PublicInput.PUBLIC_ROWS).to_dict()
 _LETTERS = 200  # of what a file states and a check shows
+_ROUNDED_UP = {"sensitivity", "mu", "rho", "epsilon", "delta"}
 _ROWS = 64  # at least, of each of two stand-ins for public rows
 _MOST_NUMBERS = 2**23  # in one, so that a forged file does not fill the memory
 _BELIEVED = (
@@ -453,9 +454,9 @@ def _check(what: str, stated: Mapping[str, Any], computed: Mapping[str, Any]) ->
     shown = differ or [
         name for name in stated if not isinstance(stated[name], str | Term)
     ]
-    form = ".12g" if differ else ".6g"
+    digits = 12 if differ else 6
     here, there = (
-        _text({name: one[name] for name in shown if name in one}, form)
+        _text({name: one[name] for name in shown if name in one}, digits)
         for one in (stated, computed)
     )
     return Check(what, here, there, not differ)
@@ -476,18 +477,22 @@ def _equal(stated: Any, computed: Any) -> bool:
     return type(stated) is type(computed) and bool(stated == computed)
 
 
-def _text(facts: Mapping[str, Any], form: str = ".12g") -> str:
-    return ", ".join(f"{name} {_shown(value, form)}" for name, value in facts.items())
+def _text(facts: Mapping[str, Any], digits: int = 12) -> str:
+    return ", ".join(
+        f"{name} {_shown(name, value, digits)}" for name, value in facts.items()
+    )
 
 
-def _shown(value: Any, form: str) -> str:
-    """Write a number in a form, and a code in words."""
+def _shown(name: str, value: Any, digits: int) -> str:
+    """Write a code in words, and a number as `dppl show` does: costs rounded up, noise to the nearest."""
     if isinstance(value, Term | Code):
         return words.text(value)
-    if isinstance(value, float):
-        text = f"{value:{form}}"
-    else:
+    if not isinstance(value, float):
         text = str(value)
+    elif name in _ROUNDED_UP:
+        text = rounded_up(value, digits)
+    else:
+        text = f"{value:.{digits}g}".replace("e+0", "e+").replace("e-0", "e-")
     if len(text) <= _LETTERS:
         return text
     return f"{text[:_LETTERS]}..."

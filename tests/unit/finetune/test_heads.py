@@ -55,7 +55,7 @@ def test_samples_of_nearly_all_records_cost_with_others_what_gaussians_do(mu, de
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate"),
-    [(0.1, 1e-6, 0.02), (1.0, 1e-5, 1 / 16), (8.0, 1e-5, 1 / 16), (3.0, 1e-3, 0.5)],
+    [(0.1, 1e-6, 0.02), (8.0, 1e-5, 1 / 16), (3.0, 1e-3, 0.5)],
 )
 def test_all_releases_together_stay_within_the_budget_and_use_it(
     epsilon, delta, rate, net

@@ -9,7 +9,7 @@ import pytest
 from dppl.kernel import persons
 from dppl.kernel.lattice import Lattice
 
-CASES = 250
+CASES = 100
 
 
 def expected(X, codes, numbers, most):
@@ -184,10 +184,10 @@ def peak(n_persons, each, order, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_holds_persons_and_not_their_records(monkeypatch):
-    few, _ = peak(1000, 5, lambda numbers: numbers, monkeypatch)
-    many, everything = peak(1000, 20, lambda numbers: numbers, monkeypatch)
-    anywhere, _ = peak(1000, 5, np.random.default_rng(0).permutation, monkeypatch)
+    few, _ = peak(400, 5, lambda numbers: numbers, monkeypatch)
+    many, everything = peak(400, 20, lambda numbers: numbers, monkeypatch)
+    anywhere, _ = peak(400, 5, np.random.default_rng(0).permutation, monkeypatch)
     assert many - few < everything / 10  # labels and ids are vectors in memory
     # Two bytes, not four, for each number of a person whose rows are anywhere, and a
     # few rows of the block at hand.
-    assert 2 * 1000 * 1024 < anywhere - few < 4 * 1000 * 1024
+    assert 2 * 400 * 1024 < anywhere - few < 4 * 400 * 1024

@@ -1,4 +1,4 @@
-"""80 processes that charge one ledger at once, 16 of them killed: never overspent, never under-counted."""
+"""40 processes that charge one ledger at once, 8 of them killed: never overspent, never under-counted."""
 
 import contextlib
 import hashlib
@@ -26,8 +26,8 @@ from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, UNSAVED, Ledger, accounts
 
-PROCESSES = 80
-KILLED = 16
+PROCESSES = 40
+KILLED = 8
 AT_ONCE = 8
 
 # Forks a child for each fit, so that everything is imported once. Half of the victims

@@ -95,13 +95,11 @@ def test_releases_that_cost_more_than_the_budget_leave_nothing_to_samples():
     for mu in (all_of_it, 2 * all_of_it):
         with pytest.raises(BudgetError, match="leaves nothing of epsilon = 1 at delta"):
             sampled_gaussian_multiplier(1.0, 1e-5, 0.1, 5, mu)
-    assert 0.1 < sampled_gaussian_multiplier(1.0, 1e-5, 0.1, 5, all_of_it / 2) < 10
 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate", "steps", "part"),
     [
-        (1.0, 1e-6, 1e-4, 10, 0.0),
         (1.0, 1e-6, 1e-4, 100, 0.0),
         (0.0014, 1.6e-6, 1.4e-6, 758, 0.5),
         (0.0015, 0.048, 0.2, 10**5, 0.99),

@@ -84,7 +84,9 @@ def losses(mu):
     """The privacy loss distribution of Gaussian noise, rounded down and rounded up."""
     return [
         privacy_loss_distribution.from_gaussian_mechanism(
-            1 / mu, value_discretization_interval=1e-4, pessimistic_estimate=pessimistic
+            1 / mu,
+            value_discretization_interval=1e-3 * mu,
+            pessimistic_estimate=pessimistic,
         )
         for pessimistic in (False, True)
     ]

@@ -151,7 +151,7 @@ def test_a_trial_draws_its_classes_and_as_many_records_of_each(place, experiment
         datasets=[photos(place, ways=2, shots=[3])],
         methods=["ncm", "softmax", *methods],
         budgets=[{"mu": 1}, "non-private"],
-        seeds=4,
+        seeds=2,
         ir=None,
     )
     drawn = set()
@@ -159,7 +159,7 @@ def test_a_trial_draws_its_classes_and_as_many_records_of_each(place, experiment
         assert one["data"]["class_sizes"] == [3, 3]
         drawn.add((one["cell"]["seed"], one["data"]["n_test"]))
     # A seed is one trial for all methods.
-    assert len({seed for seed, _ in drawn}) == len(drawn) == 4
+    assert len({seed for seed, _ in drawn}) == len(drawn) == 2
     (spec,) = loaded.datasets.values()
     whole = load(spec)
     tasks = {tuple(whole.few(2, 3, seed).classes) for seed in range(20)}
