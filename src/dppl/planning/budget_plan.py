@@ -261,8 +261,8 @@ def plan_budget(
     >>> plan.classes[0].size, plan.classes[0].found
     (20, 'no')
     """
-    n_features = _checked_width(n_features, encoder)
     n_records, smallest = checked_guesses(n_classes, smallest, n_records=n_records)
+    n_features = _checked_width(n_features, encoder)
     validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
     if ceiling is not None:
         validate.open_unit(ceiling=ceiling)
