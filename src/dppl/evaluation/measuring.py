@@ -651,10 +651,13 @@ def _said_of_labels(
     v = noisy.variances["labels"]
     found, missed, false = table
     total_found, total_missed, total_false = table.sum(axis=1)
-    # A record adds to m cells at most, and the square of their sum is at most m times
-    # the sum of their squares (Cauchy and Schwarz). So m times the variance of
-    # independent cells is enough, however they depend on each other.
-    design = float(min(2 * max_labels, len(classes)))
+    # The square of what a record adds to m cells is at most m times the sum of their
+    # squares (Cauchy and Schwarz). So m times the variance of independent cells is
+    # enough, however they depend on each other: the m of larger records weighs more, in
+    # the mean by 1 where m varies as Poisson's. Simulated, not proven.
+    most = float(min(2 * max_labels, len(classes)))
+    cells_each = float(table.sum() / max(right + other, 1.0))
+    design = float(np.clip(1 + cells_each, 1.0, most))
     v_all = len(classes) * v
     precision, recall = (
         estimate(intervals.ratio(total_found, wrong, v_all, v_all, z, design))
