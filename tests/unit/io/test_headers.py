@@ -79,7 +79,11 @@ def test_the_first_row_that_has_the_names_is_the_header(write):
             r"it has 'patient', 'note', 'codes', 'ward'\. Try x='note'$",
         ),
         # What is not shown is not suggested.
-        (Columns(x="nota"), {}, "row 1, .*, has none of the names .* with header=1\\.$"),
+        (
+            Columns(x="nota"),
+            {},
+            "row 1, .*, has none of the names .* with header=1\\.$",
+        ),
         (NAMED, {"header": 3}, "row 3, taken as the header, has '', 'findings', "),
         (NAMED, {"header": 2}, "^header must be the number of the row"),
         (NAMED, {"header": 99}, "^header must be the number of the row"),
