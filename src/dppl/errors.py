@@ -4,9 +4,11 @@ Messages name parameters, shapes and files. They never show rows, labels or coun
 private data, because messages end up in logs.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 __all__ = [
@@ -178,3 +180,9 @@ class MissingExtra(DpplError, ImportError):
 
 class WeakBudgetWarning(UserWarning):
     """The budget, or its delta, is so large (`Budget.weakness`) that the guarantee says little."""
+
+
+@cache
+def warn_once(weakness: str, stacklevel: int) -> None:
+    """Warn of a weak budget, once a process for each: a loop over seeds would say it each time."""
+    warnings.warn(weakness, WeakBudgetWarning, stacklevel=stacklevel + 1)

@@ -250,6 +250,17 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
             fit(budget)
 
 
+def test_a_process_warns_of_a_weak_budget_once():
+    """Also where code in between changes the filters, upon which Python forgets what it has shown."""
+    kind = SHARED_CHARGED[0]
+    X, y = kind.records()
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            kind.fit(X, y, budget=ApproxDP(4.0, 1e-6))
+    assert [one.category for one in shown] == [WeakBudgetWarning]
+
+
 @each(SHARED_CHARGED)
 def test_a_budget_that_nobody_means_is_refused_before_it_is_charged(kind, tmp_path):
     X, y = kind.records()

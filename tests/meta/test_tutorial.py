@@ -65,11 +65,17 @@ def test_the_script_of_the_hospital_runs(tmp_path, environment):
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("Verified.") == 2
+    assert "The line for print will be like: micro F1 " in done.stdout
     assert "GO: a fit uses " in done.stdout
+    assert "minilm reads English" in done.stdout
     assert "for print                  micro F1" in done.stdout
     model = dppl.load(folder / "notes.safetensors")
     assert model.guarantee_.unit == "person"
-    # Patients who come again pay for both quarters, and two more fit.
+    # Patients who come again pay for both quarters, and two more fit, but not one of
+    # nearly twice the mu.
+    assert "exit code 3" in done.stdout
+    assert "What is spent does not come back" in done.stderr
+    assert not (folder / "too-much.safetensors").exists()
     account = dppl.Ledger(folder / "ledger.db", "notes").to_dict()
     paid = [one["cost"]["mu"] for one in account["releases"]]
     assert len(paid) == 3

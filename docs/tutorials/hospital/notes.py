@@ -2,7 +2,8 @@
 
 These are diagnoses.txt, the list of codes, and notes.toml, the schema of the fields.
 
-Nobody's records: sentences are drawn from the lists below, with a fixed seed. It needs xlsxwriter.
+Nobody's records: sentences are drawn from the lists below, with a fixed seed. A third of the patients has notes in
+German. It needs xlsxwriter.
 """
 
 import random
@@ -48,20 +49,41 @@ SENTENCES = {
         "Stiff neck and back, massage was prescribed.",
     ],
 }
-OPENINGS = [
-    "Seen on the ward.",
-    "Follow-up visit.",
-    "Referred by the family doctor.",
-    "Outpatient clinic.",
-    "Letter of discharge.",
-]
-CLOSINGS = [
-    "Next visit in four weeks.",
-    "No further questions.",
-    "Laboratory is pending.",
-    "The patient agrees.",
-    "",
-]
+GERMAN = {
+    "E11": [
+        "Nüchternglukose weiter erhöht, HbA1c 8,1 %.",
+        "Typ-2-Diabetes, Metformin wurde erhöht.",
+    ],
+    "F32": [
+        "Seit dem Frühjahr gedrückte Stimmung und schlechter Schlaf.",
+        "Depressive Episode, Beginn mit Sertralin.",
+    ],
+    "I10": [
+        "Blutdruck morgens 165 zu 95.",
+        "Arterielle Hypertonie, Ramipril 5 mg einmal täglich.",
+    ],
+    "J45": [
+        "Giemen in der Nacht, Salbutamol hilft.",
+        "Asthma seit der Kindheit, Peak-Flow vermindert.",
+    ],
+    "K21": [
+        "Sodbrennen nach dem Essen, Pantoprazol 40 mg.",
+        "Gastroskopie: Refluxösophagitis.",
+    ],
+    "M54": [
+        "Schmerzen in der LWS seit Wochen, Krankengymnastik.",
+        "Rückenschmerz strahlt in das linke Bein aus.",
+    ],
+}
+# First and last sentences, by language.
+OPENINGS = {
+    "en": ["Seen on the ward.", "Follow-up visit.", "Referred by the family doctor."],
+    "de": ["Visite auf Station.", "Wiedervorstellung.", "Überweisung vom Hausarzt."],
+}
+CLOSINGS = {
+    "en": ["Next visit in four weeks.", "Laboratory is pending.", ""],
+    "de": ["Wiedervorstellung in vier Wochen.", "Labor steht aus.", ""],
+}
 # Years of age around which patients have a diagnosis, and the ward that sees most of
 # them.
 AGES = {"E11": 65, "F32": 40, "I10": 70, "J45": 30, "K21": 50, "M54": 45}
@@ -86,25 +108,29 @@ def notes_of(draw, patient, year):
     has = draw.sample(sorted(SENTENCES), draw.choice([1, 2, 2, 3]))
     years = sum(AGES[code] for code in has) / len(has)
     age = min(max(round(draw.gauss(years, 12)), 1), 105)
+    language = "de" if patient % 3 == 0 else "en"
+    lists = GERMAN if language == "de" else SENTENCES
     for _ in range(draw.choice([1, 2, 3])):
         said = draw.sample(has, draw.randint(1, len(has)))
         # Age and ward may tell what is left out.
         told = [code for code in said if draw.random() < 0.7]
-        sentences = [draw.choice(SENTENCES[code]) for code in told]
-        text = " ".join(
-            [draw.choice(OPENINGS), *sentences, draw.choice(CLOSINGS)]
-        ).strip()
+        sentences = [draw.choice(lists[code]) for code in told]
+        opening = draw.choice(OPENINGS[language])
+        closing = draw.choice(CLOSINGS[language])
+        text = " ".join([opening, *sentences, closing]).strip()
         ward = WARDS[draw.choice(said)]
         visit = date(year, 1, 1) + timedelta(draw.randrange(365))
         yield [f"P{patient:04}", age, ward, visit, text, ";".join(sorted(said))]
 
 
 def write(name, rows):
-    """Write a sheet as an export has it: a title over all columns, a blank row, and the header in row 3."""
+    """Write a sheet as an export has it: two titles over merged columns, and the header in row 3."""
     with xlsxwriter.Workbook(name) as book:
         sheet = book.add_worksheet("notes")
         day = book.add_format({"num_format": "yyyy-mm-dd"})
         sheet.merge_range(0, 0, 0, 5, "Export of the ward, 2025")
+        sheet.merge_range(1, 0, 1, 1, "Patient")
+        sheet.merge_range(1, 2, 1, 5, "Visit")
         sheet.write_row(2, 0, ["patient", "age", "ward", "visit", "note", "diagnoses"])
         for place, (patient, age, ward, visit, note, codes) in enumerate(rows, 3):
             sheet.write_row(place, 0, [patient, age, ward])

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from dppl._utils.validate import closest
 from dppl.errors import ParameterError
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
@@ -31,9 +32,11 @@ def parse_pairs(
                 f"must name each value once; got {name} twice.", parameter=parameter
             )
         if known is not None and name not in known:
+            near = closest(name, known)
             raise ParameterError(
                 f"takes NAME=VALUE with {', '.join(known)}; got {name!r}.",
                 parameter=parameter,
+                suggestion=near and f"{near}={text}",
             )
         values[name] = text
         # Literals alone: nothing that is typed runs as code.

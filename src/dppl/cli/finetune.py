@@ -74,8 +74,11 @@ class Finetune(NoiseBudget, Training, Persons):
         from dppl.finetune import Recipe, SparseFinetuner, tune
         from dppl.finetune.networks import load_network
         from dppl.finetune.sparse import usual_rate
+        from dppl.methods import SoftmaxPrototypes
+        from dppl.training import pipeline
 
-        if self.was_killed_at_its_end():
+        asked = self.asked(self.network)
+        if self.was_killed_at_its_end(asked):
             return
         report = self.check_outputs()
         budget = self.budget()
@@ -93,6 +96,12 @@ class Finetune(NoiseBudget, Training, Persons):
             raise ParameterError(
                 f"{self.shown()} must hold images; it holds {source.modality}s."
             )
+        labels = options.get("unknown_labels", "error")
+        default = SoftmaxPrototypes(budget, classes, unknown_labels=labels)
+        # What was begun is paid for. A fit of the default method costs the same.
+        begun = (self.folder / pipeline.TRAINING).exists()
+        with progress("reading labels"):
+            pipeline.refuse_early(default, source, **({} if begun else account))
         with progress(f"loading {self.network}"):
             network = load_network(self.network)
         ledger = account.get("ledger")
@@ -137,6 +146,7 @@ class Finetune(NoiseBudget, Training, Persons):
                 self.folder,
                 watch=_watch,
                 overwrite=self.force,
+                asked=asked,
                 **account,
             )
         code = ""

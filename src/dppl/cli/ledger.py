@@ -195,7 +195,7 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
         what = [release["estimator"], charged(release["mechanism"]), *part]
         rows.append([release["number"], when, what, figures(release["cost"]), status])
-    return table_of(("no.", "date (UTC)", "release", "cost", "file (sha256)"), rows)
+    return table_of(("no.", "date (UTC)", "release", "cost", "file, sha256"), rows)
 
 
 def _rules(adjacency: str, unit: str, accounting: str) -> str:

@@ -8,8 +8,10 @@ from dppl._utils.progress import progress
 from dppl.cli._output import console, note, print_json, printable, table_of
 from dppl.cli._request import flag, option, request
 from dppl.cli._training import METHODS, Budget
+from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
+    from dppl.kernel.privacy import Budget as Spent
     from dppl.planning import BudgetPlan, EvaluationPlan
 
 
@@ -29,7 +31,13 @@ class Plan(Budget):
     n_classes: int = option("N", "How many classes there are.", min=1)
     n_records: int = option(
         "N",
-        "A guess of the number of records, never their count (of persons, with ids).",
+        "A guess of the number of records, never their count.",
+        min=1,
+    )
+    n_persons: int | None = option(
+        "N",
+        "A guess of the number of persons, for a fit with --groups; the other numbers are of persons then.",
+        None,
         min=1,
     )
     smallest: int | None = option(
@@ -45,6 +53,11 @@ class Plan(Budget):
         "NAME", "Encoder whose width is known, such as minilm, or columns:SCHEMA.", None
     )
     method: str = option(METHODS, "As of `dppl fit`. Default auto.", "auto")
+    labels_each: float | None = option(
+        "X",
+        "With --method multilabel: a guess of how many labels a record has on average. Plans the evaluation alone.",
+        None,
+    )
     n_public: int = option(
         "N", "Unlabelled public rows that the fit may use. Default 0.", 0, min=0
     )
@@ -78,6 +91,11 @@ class Plan(Budget):
         from dppl.planning import plan_budget
 
         budget = self.budget()
+        if self.method == "multilabel":
+            self._plan_labels(budget)
+            return
+        if self.labels_each is not None:
+            raise ParameterError("is for --method multilabel.", parameter="labels_each")
         names = (
             "n_classes",
             "n_records",
@@ -87,6 +105,7 @@ class Plan(Budget):
             "n_public",
             "ceiling",
             "n_parties",
+            "n_persons",
         )
         how: dict[str, Any] = {
             name: getattr(self, name) for name in (*names, "method", "describe")
@@ -104,7 +123,8 @@ class Plan(Budget):
             )
             return
         screen = console()
-        headings = ("records of the class", "recall", "range", "found")
+        unit = "records" if self.n_persons is None else "persons"
+        headings = (f"{unit} of the class", "recall", "range", "found")
         rows = (
             (
                 one.size,
@@ -128,18 +148,58 @@ class Plan(Budget):
         if language := reads(self.encoder or ""):
             screen.print(f"- The encoder {printable(language)}.")
         if evaluation:
-            title = f"How exactly a private evaluation says it ({100 * evaluation.confidence:g} % intervals)"
-            first, *widths = evaluation.headings()
-            table = table_of(
-                (first, *widths),
-                evaluation.table(),
-                widths,
-                title=title,
-                title_justify="left",
-            )
-            screen.print(table)
-            for sentence in evaluation.sentences():
-                screen.print(f"- {printable(sentence)}")
+            _print(evaluation)
+
+    def _plan_labels(self, budget: Spent) -> None:
+        """Plan the evaluation of a model of several labels a record; its accuracy was not measured."""
+        from dppl.kernel.privacy.budgets import rounded_up
+        from dppl.planning import plan_evaluation
+
+        for name in ("labels_each", "n_test"):
+            if getattr(self, name) is None:
+                raise ParameterError(
+                    "is needed with --method multilabel.", parameter=name
+                )
+        assert self.n_test is not None
+        n_units = self.n_persons or self.n_records
+        smallest = None
+        if self.smallest is not None:
+            smallest = max(1, self.smallest * self.n_test // n_units)
+        evaluation = plan_evaluation(
+            budget,
+            n_classes=self.n_classes,
+            n_test=self.n_test,
+            smallest=smallest,
+            labels_each=self.labels_each,
+            counted="records" if self.n_persons is None else "persons",
+        )
+        note(budget.weakness)
+        if self.json:
+            print_json({"evaluation": evaluation.to_dict()})
+            return
+        _print(evaluation)
+        four = rounded_up(2 * budget.gaussian_allowance().mu, 4)
+        console().print(
+            "- How good a model of several labels will be is not planned: it was not measured. Four fits at this budget "
+            f"need an account of mu = {four}."
+        )
+
+
+def _print(evaluation: EvaluationPlan) -> None:
+    """Print how exactly an evaluation says it."""
+    screen = console()
+    title = f"How exactly a private evaluation says it ({100 * evaluation.confidence:g} % intervals)"
+    first, *widths = evaluation.headings()
+    table = table_of(
+        (first, *widths),
+        evaluation.table(),
+        widths,
+        title=title,
+        title_justify="left",
+    )
+    screen.print(table)
+    for sentence in evaluation.sentences():
+        screen.print(f"- {printable(sentence)}")
 
 
 def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPlan:
@@ -148,7 +208,7 @@ def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPl
 
     smallest = None
     if has_rarest:
-        smallest = max(1, plan.smallest * n_test // plan.n_records)
+        smallest = max(1, plan.smallest * n_test // plan.n_units)
     rate = plan.balanced_accuracy
     return plan_evaluation(
         plan.budget,
@@ -156,4 +216,5 @@ def _evaluation(plan: BudgetPlan, n_test: int, has_rarest: bool) -> EvaluationPl
         n_test=n_test,
         smallest=smallest,
         rate=rate,
+        counted="records" if plan.n_persons is None else "persons",
     )

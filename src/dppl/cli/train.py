@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,11 +41,25 @@ class Training(X, Y, Fitting):
         """Folder for the work."""
         return self.out.with_name(f"{self.out.name}.work")
 
-    def was_killed_at_its_end(self) -> bool:
+    def asked(self, encoder: str, *read: Path | None) -> str:
+        """Return what was typed, and sizes and times of the files that are read: a repeat of the run has the same."""
+        typed = {name: value for name, value in asdict(self).items() if name != "force"}
+        # Such as the schema of columns:FILE.
+        of_encoder = [Path(part) for part in re.split("[:@?]", encoder) if part]
+        found = []
+        for path in (self.path, self.classes, self.labels, *read, *of_encoder):
+            if path is None or not path.exists():
+                continue
+            for one in [path, *path.rglob("*")]:
+                about = one.lstat()
+                found.append((str(one), about.st_size, about.st_mtime_ns))
+        return json.dumps([typed, sorted(found)], default=str, sort_keys=True)
+
+    def was_killed_at_its_end(self, asked: str) -> bool:
         """Finish a run that was killed after it had saved its model, and return whether there was one."""
         from dppl.training.pipeline import finish
 
-        digest = finish(self.out, self.folder)
+        digest = finish(self.out, self.folder, asked)
         if digest is None:
             return False
         guarantee = load_model(self.out).guarantee_
@@ -147,9 +164,11 @@ class Train(Training, Persons, Method):
         private = (data, self.labels, self.folder / "private")
         refuse_private(public, private, "public")
         refuse_private(described_in, private, "descriptions")
-        if self.was_killed_at_its_end():
+        read = (public, described_in, self.start)
+        asked = self.asked(self.encoder, *read)
+        if self.was_killed_at_its_end(asked):
             return
-        report = self.check_outputs(public, described_in, self.start)
+        report = self.check_outputs(*read)
         budget = self.budget()
         classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
@@ -195,6 +214,8 @@ class Train(Training, Persons, Method):
                 examples=examples,
                 overwrite=self.force,
                 columns=self.columns(),
+                asked=asked,
+                compared=True,
                 watch=partial(_watch, self.folder),
                 **account,
             )

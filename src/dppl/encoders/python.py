@@ -82,7 +82,18 @@ def made(code: str, source: EncoderUri) -> ImageModel:
 
 
 def _call(place: str, function: str) -> Any:
-    """Import public code and call a function of it; whatever it raises was raised without private data."""
+    """Call a function of public code; whatever it raises was raised without private data."""
+    called = public_code(place, function)
+    try:
+        return called()
+    except Exception as error:
+        raise InputError(
+            f"no network by {place}:{function}: {type(error).__name__}: {error}"
+        ) from None
+
+
+def public_code(place: str, name: str) -> Any:
+    """Import a module, or run a .py file, and return what it calls so."""
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location(Path(place).stem, place)
@@ -92,10 +103,10 @@ def _call(place: str, function: str) -> Any:
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(place)
-        return getattr(module, function)()
+        return getattr(module, name)
     except Exception as error:
         raise InputError(
-            f"no network by {place}:{function}: {type(error).__name__}: {error}"
+            f"there is no {name} in {place}: {type(error).__name__}: {error}"
         ) from None
 
 

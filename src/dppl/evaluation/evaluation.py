@@ -534,13 +534,22 @@ class Evaluation(Written):
         return [["class", *(shown[name] for name in names)], *rows]
 
     def told(self) -> tuple[list[list[str]], str]:
-        """Return `table` and nothing, or its headings alone and a sentence, if it tells nothing of any class."""
+        """Return the rows of `table` that tell something, and the names of the other classes in a sentence."""
         headings, *rows = self.table()
         counts = headings.index(self.counted)
-        cells = {cell for row in rows for cell in (*row[1:counts], *row[counts + 1 :])}
-        if cells == {CANNOT_TELL}:
+        telling = []
+        silent = []
+        for row in rows:
+            if {*row[1:counts], *row[counts + 1 :]} == {CANNOT_TELL}:
+                silent.append(row[0])
+            else:
+                telling.append(row)
+        if not telling:
             return [headings], "Of single classes the budget cannot tell anything."
-        return [headings, *rows], ""
+        sentence = ""
+        if silent:
+            sentence = f"The budget cannot tell anything of {', '.join(silent)}."
+        return [headings, *telling], sentence
 
     def promise(self) -> list[tuple[str, str]]:
         """Return what it promises to the records that were tested, and what it costs with the model."""

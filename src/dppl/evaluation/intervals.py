@@ -181,13 +181,15 @@ def mean_ratio(
     """Return the mean over classes of the share of hits among hits and misses, of shape (n_classes,) each.
 
     Shares are not limited to [0, 1] before they are added up, and the bias of a
-    quotient of noisy numbers is taken off in its first order. A class that is lost in
-    noise counts as [0, 1], and the estimate is NaN then. `design` multiplies the
+    quotient of noisy numbers is taken off in its first order. Of classes that are lost
+    in noise, bounds are known as in `balanced_accuracy`: none is above F, so their
+    shares add up to hits/F or more. The estimate is NaN then. `design` multiplies the
     sampling variance: errors of classes may agree where a record enters so many of them
     (Cauchy and Schwarz).
     """
     n = hits + misses
-    lost = n < KNOWN * np.sqrt(v_hits + v_misses)
+    error = np.sqrt(v_hits + v_misses)
+    lost = n < KNOWN * error
     records = np.where(lost, 1.0, np.maximum(n, 1.0))
     share = hits / records
     share = np.where(
@@ -200,8 +202,24 @@ def mean_ratio(
     # That a class is known tells of its noise, which is then no longer 0 in the mean.
     # Simulated, not proven.
     chosen = np.where(lost, 0.0, 3 * (v_hits + v_misses) / records**2)
-    half = z * np.sqrt(np.sum(np.where(lost, 0.0, variance))) / len(n) + chosen.mean()
-    low, high = np.clip([share.mean() - half, share.mean() + lost.mean() + half], 0, 1)
+    known = float(np.sum(np.where(lost, 0.0, variance)))
+    low = share.sum() - z * np.sqrt(known)
+    high = share.sum() + lost.sum() + z * np.sqrt(known)
+    if lost.any():
+        largest = max(float(n[lost].max()), 0.0) + error
+        pooled = hits[lost].sum(), misses[lost].sum()
+        m = max(sum(pooled), 1.0)
+        q = np.clip(pooled[0] / m, 0.02, 0.98)
+        sampling = design * m * q * (1 - q)
+        of_hits, of_misses = (
+            z * np.sqrt(known + (sampling + lost.sum() * v) / largest**2)
+            for v in (v_hits, v_misses)
+        )
+        low = max(low, share.sum() + pooled[0] / largest - of_hits)
+        rest = lost.sum() - pooled[1] / largest
+        high = min(high, share.sum() + rest + of_misses)
+    ends = np.array([low - chosen.sum(), high + chosen.sum()]) / len(n)
+    low, high = np.clip(ends, 0, 1)
     return np.nan if lost.any() else np.clip(share.mean(), low, high), low, high
 
 

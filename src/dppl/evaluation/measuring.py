@@ -95,7 +95,7 @@ NOT_COVERED = (Term(Caveat.CHOSEN_BY_NUMBERS), Term(Caveat.RECORDS_OF_TRAINING))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Tables:
+class Tables:
     """Noisy tables in records, and the variance of the noise in a cell of each."""
 
     tables: Mapping[str, Float]
@@ -315,7 +315,7 @@ def evaluate(
     if several is None:
         said = _said(tables, classes, confidence, k)
     else:
-        said = _said_of_labels(tables, classes, confidence, several.max_labels)
+        said = said_of_labels(tables, classes, confidence, several.max_labels)
     return Evaluation(
         classes=tuple(classes),
         unit=guarantee.unit,
@@ -521,7 +521,7 @@ def variance(noise_std: float, unit: float) -> float:
     return (noise_std**2 + 1 / 12) / unit**2
 
 
-def _asked(measure: Measure, n_classes: int) -> _Tables:
+def _asked(measure: Measure, n_classes: int) -> Tables:
     """Ask for all tables; bands follow from the sizes that were released before."""
     tables: dict[str, Float] = {}
     variances: dict[str, float] = {}
@@ -537,7 +537,7 @@ def _asked(measure: Measure, n_classes: int) -> _Tables:
         ask("labels")
         tables["classes"], tables["alarms"] = tables["labels"][:2], tables["labels"][2]
         variances["classes"] = variances["alarms"] = variances["labels"]
-        return _Tables(tables, variances, bands)
+        return Tables(tables, variances, bands)
     ask("classes")
     if "bands" in measure:
         bands = intervals.bands_of(
@@ -554,11 +554,11 @@ def _asked(measure: Measure, n_classes: int) -> _Tables:
     ):
         if name in measure:
             ask(name)
-    return _Tables(tables, variances, bands)
+    return Tables(tables, variances, bands)
 
 
 def _said(
-    noisy: _Tables, classes: list[Any], confidence: float, top_k: int | None
+    noisy: Tables, classes: list[Any], confidence: float, top_k: int | None
 ) -> dict[str, Any]:
     """Return what the tables show; a function of released values alone."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -641,8 +641,8 @@ def _said(
     return said
 
 
-def _said_of_labels(
-    noisy: _Tables, classes: list[Any], confidence: float, max_labels: int
+def said_of_labels(
+    noisy: Tables, classes: list[Any], confidence: float, max_labels: int
 ) -> dict[str, Any]:
     """Return what the tables show where a record has several labels."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -651,10 +651,13 @@ def _said_of_labels(
     v = noisy.variances["labels"]
     found, missed, false = table
     total_found, total_missed, total_false = table.sum(axis=1)
-    # A record adds to m cells at most, and the square of their sum is at most m times
-    # the sum of their squares (Cauchy and Schwarz). So m times the variance of
-    # independent cells is enough, however they depend on each other.
-    design = float(min(2 * max_labels, len(classes)))
+    # The square of what a record adds to m cells is at most m times the sum of their
+    # squares (Cauchy and Schwarz). So m times the variance of independent cells is
+    # enough, however they depend on each other: the m of larger records weighs more, in
+    # the mean by 1 where m varies as Poisson's. Simulated, not proven.
+    most = float(min(2 * max_labels, len(classes)))
+    cells_each = float(table.sum() / max(right + other, 1.0))
+    design = float(np.clip(1 + cells_each, 1.0, most))
     v_all = len(classes) * v
     precision, recall = (
         estimate(intervals.ratio(total_found, wrong, v_all, v_all, z, design))
@@ -682,7 +685,7 @@ def _said_of_labels(
     }
 
 
-def _of_classes(noisy: _Tables, classes: list[Any], z: float) -> tuple[OfClass, ...]:
+def _of_classes(noisy: Tables, classes: list[Any], z: float) -> tuple[OfClass, ...]:
     (hits, misses), v = noisy.tables["classes"], noisy.variances["classes"]
     sizes = [
         number(one)

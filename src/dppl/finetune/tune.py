@@ -46,6 +46,7 @@ def train(
     overwrite: bool = False,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    asked: str = "",
 ) -> None:
     """Read labelled images, train on them, and write the model, then the report on skipped records.
 
@@ -94,7 +95,7 @@ def train(
                 progress=progress,
             )
         model.encoder_ = fingerprint
-        pipeline.save(model, output, out, left_out, folder)
+        pipeline.save(model, output, out, left_out, folder, asked)
 
 
 class Finetuned:

@@ -79,6 +79,7 @@ class BudgetPlan:
     is_default: bool  # whether it is the default method for the budget
     n_classes: int
     n_records: int
+    n_persons: int | None  # each counts as one record
     smallest: int
     n_features: int
     n_public: int
@@ -148,8 +149,14 @@ class BudgetPlan:
             *self._of_parties(),
             *([] if self.train is None else [self._of_weights()]),
             f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
+            *([] if self.n_persons is None else [self._of_persons(self.n_persons)]),
             GUESSES,
         ]
+
+    @property
+    def n_units(self) -> int:
+        """How many records there are, or persons."""
+        return self.n_persons or self.n_records
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -165,8 +172,14 @@ class BudgetPlan:
             "Merged models mostly lie between alone and together; by the method mean they are as good as together.",
         ]
 
+    def _of_persons(self, n_persons: int) -> str:
+        return (
+            f"Of {n_persons} persons with {self.n_records / n_persons:.2g} records each, a person counts as one record "
+            "here, which is cautious; sizes of classes are persons, too."
+        )
+
     def _of_weights(self) -> str:
-        strength = self.n_records / self.n_classes * self.budget.gaussian_allowance().mu
+        strength = self.n_units / self.n_classes * self.budget.gaussian_allowance().mu
         other = "compare `dppl finetune` with `dppl train` on public images"
         advice = other if self.train else "stay with `dppl train`"
         return (
@@ -176,6 +189,7 @@ class BudgetPlan:
 
     def _smallest_class(self) -> str:
         one = self.classes[0]
+        unit = "record" if self.n_persons is None else "person"
         verb = {"yes": "is", "in part": "is in part", "no": "is not"}[one.found]
         if self.needed is None:
             rest = "no number of records is enough"
@@ -187,7 +201,7 @@ class BudgetPlan:
         else:
             rest = f"it takes about {self.needed}"
         return (
-            f"A class of {one.size} record{'s' * (one.size != 1)} {verb} expected to be found at "
+            f"A class of {one.size} {unit}{'s' * (one.size != 1)} {verb} expected to be found at "
             f"{str(self.budget).rsplit(', ', 1)[0]} (recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}); "
             f"{rest}."
         )
@@ -206,6 +220,7 @@ def plan_budget(
     ceiling: float | None = None,
     describe: Describe = "none",
     n_parties: int = 1,
+    n_persons: int | None = None,
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
 
@@ -242,6 +257,9 @@ def plan_budget(
     n_parties : int, default=1
         Institutions that hold the records and answer with their own noise
         (`dppl.federation`); `n_records` is for all.
+    n_persons : int, default=None
+        A guess of the number of persons, whom the fit is to protect with all of their
+        records. Each counts as one record, which is cautious; `smallest` is of persons.
 
     Raises
     ------
@@ -261,8 +279,17 @@ def plan_budget(
     >>> plan.classes[0].size, plan.classes[0].found
     (20, 'no')
     """
+    n_units, smallest = checked_guesses(
+        n_classes,
+        smallest,
+        **({"n_records": n_records} if n_persons is None else {"n_persons": n_persons}),
+    )
+    if n_records < n_units:
+        raise ParameterError(
+            f"must be at least the number of persons, {n_units}; got {n_records!r}.",
+            parameter="n_records",
+        )
     n_features = _checked_width(n_features, encoder)
-    n_records, smallest = checked_guesses(n_classes, smallest, n_records=n_records)
     validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
     if ceiling is not None:
         validate.open_unit(ceiling=ceiling)
@@ -279,7 +306,7 @@ def plan_budget(
             "names goes with texts and the method softmax; leave it out.",
             parameter="describe",
         )
-    sizes = rising_sizes(n_classes, n_records, smallest)
+    sizes = rising_sizes(n_classes, n_units, smallest)
     public = chosen == "public" or (chosen == "softmax" and n_public >= n_features)
     laws = {"none": LAWS[chosen, public], "names": NAMED[public]}
     if table and chosen == "softmax":
@@ -308,7 +335,7 @@ def plan_budget(
     texts = describe == "names" or encoder in READS
     train = None
     if not texts and not table and not isinstance(budget, PureDP):
-        train = is_worth_training(budget, n_classes, n_records)
+        train = is_worth_training(budget, n_classes, n_units)
     one_place = alone = None
     if n_parties > 1:
         one_place = whole.gain(sizes)
@@ -322,6 +349,7 @@ def plan_budget(
         is_default=method == "auto",
         n_classes=n_classes,
         n_records=n_records,
+        n_persons=n_persons,
         smallest=smallest,
         n_features=n_features,
         n_public=n_public,
@@ -391,7 +419,7 @@ def _checked_method(
     validate.one_of(("auto", *BY_METHOD), method=method)
     if method == "multilabel":
         raise ParameterError(
-            "must be of one label a record: nothing was measured for several.",
+            "must be of one label a record: nothing was measured for several; `plan_evaluation` takes them.",
             parameter="method",
         )
     chosen = method_for(budget) if method == "auto" else method

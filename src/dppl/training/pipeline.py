@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 ROWS: Final = "float16"
 # What lies with them while weights are trained.
 TRAINING = "training"
-# The hash of the model that is about to be saved, and the list of skipped records.
+# The hashes of the model that is about to be saved and of what was asked for, and the
+# list of skipped records.
 _SAVED = "saved"
-_HASH = 32  # bytes
 _WORK = (
     _SAVED,
     "private",
@@ -91,13 +91,17 @@ def train(
     columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    asked: str = "",
+    compared: bool = False,
     watch: Watch = lambda _: nullcontext(),
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was skipped.
 
     The folder holds tables of embeddings and is removed at the end; after an
     interruption the same call goes on with it. `columns`, for predictions, are
-    published with the model, so they are only those that were typed.
+    published with the model, so they are only those that were typed. `asked` is what
+    `finish` compares. Labels that `refuse_early` has `compared` are not read again: to an
+    encoder no more records are usable.
     """
     if estimator.adjacency != "add-remove":
         raise ParameterError(
@@ -116,7 +120,7 @@ def train(
     )
     classes = np.asarray(estimator.classes)
     strict = estimator.unknown_labels == "strict"
-    if not estimator.budget.is_zero:
+    if not estimator.budget.is_zero and (strict or not compared):
         check_records(
             source, encoder, classes, estimator.unknown_labels, estimator.several
         )
@@ -175,7 +179,7 @@ def train(
                 estimator.fit(
                     rows, labels, groups=groups, ledger=ledger, partition=partition
                 )
-            save(estimator, output, out, left_out, folder)
+            save(estimator, output, out, left_out, folder, asked)
 
 
 def settle(
@@ -223,7 +227,6 @@ def refuse_early(
     with suppress(ParameterError):
         persons = source.person_type is not None
         settle(estimator, None, PublicData(), persons, ledger, partition)
-    # Then the labels, as `train` compares them again with the encoder at hand.
     classes = np.asarray(estimator.classes)
     strict = estimator.unknown_labels == "strict"
     # A strict run decodes every record; images are decoded once, later.
@@ -356,18 +359,27 @@ def left_out_of(
 
 
 def save(
-    model: Reported, output: Output, out: Path, left_out: bytes, folder: Path
+    model: Reported,
+    output: Output,
+    out: Path,
+    left_out: bytes,
+    folder: Path,
+    asked: str,
 ) -> None:
     """Write a model and the list of skipped records; a note lets `finish` do the rest, if this process is killed."""
-    note = sha256(model.to_bytes()).digest() + left_out
+    hashes = sha256(model.to_bytes()).digest() + sha256(asked.encode()).digest()
+    note = hashes + left_out
     with suppress(OSError):  # the model comes first
         write_atomically(folder / _SAVED, note, overwrite=True, private=True)
     model.save(output)
     _write_report(out, left_out)
 
 
-def finish(out: Path, folder: Path) -> str | None:
-    """Do what a run that was killed after it had saved its model left to do; return the hash of the model."""
+def finish(out: Path, folder: Path, asked: str) -> str | None:
+    """Do what a run that was killed after it had saved its model left to do; return the hash of the model.
+
+    A run that asks for something else finishes nothing.
+    """
     with suppress(OSError):
         folder.rmdir()  # the last thing to do
     note = folder / _SAVED
@@ -375,10 +387,11 @@ def finish(out: Path, folder: Path) -> str | None:
         return None
     noted = note.read_bytes()
     digest = sha256(out.read_bytes())
-    if digest.digest() != noted[:_HASH]:
+    hashes = digest.digest() + sha256(asked.encode()).digest()
+    if hashes != noted[: len(hashes)]:
         return None
     remove_left([out])
-    _write_report(out, noted[_HASH:])
+    _write_report(out, noted[len(hashes) :])
     _remove(folder)
     return digest.hexdigest()
 

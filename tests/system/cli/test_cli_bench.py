@@ -194,3 +194,55 @@ def test_the_help_names_every_configuration(cli):
     shown = " ".join(cli("bench", "--help").stdout.replace("│", " ").split())
     assert "For example:" in shown
     assert all(name in shown for name in built_in_names())
+
+
+OWN = """
+import numpy as np
+from dppl import Classifier
+from dppl.kernel import Measurement
+from dppl.kernel.queries import ClassSums
+
+class Sums(Classifier):
+    def __init__(self, budget=None, classes=None, *, sign=1, unknown_labels="error", random_state=None):
+        super().__init__(budget, classes, unknown_labels=unknown_labels, random_state=random_state)
+        self.sign = sign
+
+    def measurements(self, setting):
+        return {"sums": Measurement(ClassSums(setting.lattice, setting.n_classes))}
+
+    def learn(self, measure, setting):
+        self.coef_ = self.sign * measure("sums").astype(float)
+"""
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_method_of_ones_own_is_compared_and_known_by_its_code(
+    cli, config, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code = tmp_path / "own.py"
+    code.write_text(OWN)
+    path = config()
+    own = '{method: "python:own.py:Sums", sign: [1, -1]}'
+    text = path.read_text().replace("{method: mean, lattice__pool: 2}", own)
+    path.write_text(text.replace("[1, 4]", "[8]"))
+    result = cli("bench", path, "--out", "r.jsonl", "--jobs", 1)
+    assert result.exit_code == 0, result.stderr
+    assert "3 cells: 0 done before, 3 now, 0 failed" in result.stdout
+    of = {
+        one["cell"]["parameters"].get("sign"): one
+        for one in results_module.read_results(tmp_path / "r.jsonl")
+    }
+    right, wrong = (of[sign]["metrics"]["balanced_accuracy"] for sign in (1, -1))
+    assert right > 0.9 > 0.4 > wrong
+    assert cli("bench", "r.jsonl", "--out", "report").exit_code == 0
+    assert "| Sums " in (tmp_path / "report" / "report.md").read_text("utf-8")
+    # Results of other code are not taken for its own.
+    dry = ("bench", path, "--out", "r.jsonl", "--dry-run")
+    assert cli(*dry).stdout == "3 cells, 3 done, 0 left.\n"
+    code.write_text(OWN + "\n")
+    assert cli(*dry).stdout == "3 cells, 1 done, 2 left.\n"
+    code.write_text("Sums = dict")
+    refused = cli(*dry)
+    assert refused.exit_code != 0
+    assert "Sums of own.py must be a subclass of dppl.Classifier" in refused.stderr

@@ -120,3 +120,30 @@ def test_the_command_plans_test_records_with_the_same_shares(cli):
     refused = cli(*typed, "--n-test", 9)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--n-test must be at least 10" in refused.stderr
+
+
+def test_persons_count_as_one_record_each(cli):
+    size = ("--n-records", 9000, "--n-persons", 5000)
+    typed = (*USUAL[:3], *size, *USUAL[5:], *EPSILON)
+    shown = " ".join(cli(*typed, "--n-test", 1000).stdout.split())
+    assert "persons of the class" in shown
+    assert "Of 5000 persons with 1.8 records each" in shown
+    assert "For 1000 test persons" in shown
+    content = json.loads(cli(*typed, "--json").stdout)
+    alike = json.loads(cli(*USUAL, *EPSILON, "--json").stdout)
+    assert content["classes"] == alike["classes"]
+    refused = cli(*typed, "--n-persons", 9001)
+    assert refused.exit_code == 2
+
+
+def test_of_several_labels_the_evaluation_is_planned(cli):
+    typed = ("plan", "--n-classes", 8, "--n-records", 3000, *EPSILON)
+    several = (*typed, "--method", "multilabel", "--n-test", 900)
+    shown = " ".join(cli(*several, "--labels-each", 2).stdout.split())
+    assert "The line for print will be like: micro F1 80 %" in shown
+    assert "is not planned: it was not measured" in shown
+    content = json.loads(cli(*several, "--labels-each", 2, "--json").stdout)
+    assert content["evaluation"]["labels_each"] == 2
+    assert "--labels-each is needed" in cli(*several).stderr
+    other = cli(*typed, "--encoder", "minilm", "--labels-each", 2)
+    assert "--labels-each is for --method multilabel" in other.stderr

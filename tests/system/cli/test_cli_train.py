@@ -842,7 +842,7 @@ def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path, other
     out, work, real = (tmp_path / name for name in ("m", "m.work", "real"))
     out.write_bytes(b"model")
     real.mkdir()
-    (real / "saved").write_bytes(sha256(b"model").digest())
+    (real / "saved").write_bytes(sha256(b"model").digest() + sha256(b"run").digest())
     (real / "private.report.jsonl").touch()
     if others == "a file":
         (real / "thesis.txt").touch()
@@ -851,12 +851,45 @@ def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path, other
     else:
         real.rename(work)
     kept = sorted(work.iterdir())
+    assert pipeline.finish(out, work, "another run") is None
     if others == "nothing":
-        assert pipeline.finish(out, work) == sha256(b"model").hexdigest()
+        assert pipeline.finish(out, work, "run") == sha256(b"model").hexdigest()
         assert not work.exists()
     else:
-        assert pipeline.finish(out, work) is None
+        assert pipeline.finish(out, work, "run") is None
         assert sorted(work.iterdir()) == kept
+
+
+@pytest.mark.parametrize("other", ["options", "data", "classes"])
+def test_a_run_that_asks_for_something_else_finishes_no_killed_one(
+    mails, cli, error_line, monkeypatch, other
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "_write_report", killed)
+        assert cli(*TRAIN, *EXACT).exit_code != 0
+    old = (mails / "m.safetensors").read_bytes()
+    budget = EXACT
+    if other == "options":
+        budget = ["--mu", "2e4", *EXACT[2:]]
+    elif other == "data":
+        write_csv(mails / "mails.csv", TEXTS[1:], Y[1:])
+    else:
+        (mails / "classes.txt").write_text("cat\ndog\ngnu\nyak\n")
+    result = cli(*TRAIN, *budget)
+    assert result.exit_code == 2
+    assert "m.safetensors exists" in error_line(result)
+    if other == "data":
+        result = cli(*TRAIN, *budget, "--force")
+        assert "rm -r m.safetensors.work" in result.stderr
+        shutil.rmtree(mails / "m.safetensors.work")
+    result = cli(*TRAIN, *budget, "--force")
+    assert result.exit_code == 0
+    assert "was killed" not in result.stdout
+    assert (mails / "m.safetensors").read_bytes() != old
+    assert not (mails / "m.safetensors.work").exists()
 
 
 def test_mended_labels_need_no_new_start(mails, cli, error_line):
@@ -958,7 +991,8 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
             "letters", dppl.ZCDP(0.5), CLASSES, public=PublicData(POOL)
         ).fit(TEXTS, Y, ledger=ledger)
         names = ("public.rows", "X")
-        listed = after = early = []
+        listed = after = []
+        early = ["labels matched"]
     first = [
         "examples embedded",
         f"{names[0]} embedded",
@@ -968,7 +1002,6 @@ def test_labels_public_things_and_the_account_come_first_and_the_charge_before_n
     ]
     assert seen == [
         *early,
-        "labels matched",
         *first,
         *listed,
         "charged",

@@ -465,8 +465,8 @@ def covered(n_labels, k, n, mu, agreeing, *, of_noise=1.0):
             "alarms": labels[2],
         }
         bands = evaluating.intervals.each_class(n_labels)
-        said = evaluating._said_of_labels(
-            evaluating._Tables(tables, v, bands), list(range(n_labels)), 0.9, k
+        said = evaluating.said_of_labels(
+            evaluating.Tables(tables, v, bands), list(range(n_labels)), 0.9, k
         )
         whole = said["labels"]
         return [

@@ -68,12 +68,22 @@ def test_the_first_row_that_has_the_names_is_the_header(write):
     ("columns", "options", "message"),
     [
         (
-            Columns(x="nota", y="codes"),
+            Columns(x="remark", y="codes"),
             {},
-            "^x must be one column of .*; got 'nota'; row 4, taken as the header, has 'patient', 'note', 'codes', "
+            "^x must be one column of .*; got 'remark'; row 4, taken as the header, has 'patient', 'note', 'codes', "
             r"'ward'; if row 5 is, add header=5\.$",
         ),
-        (Columns(x="nota"), {}, "row 1, .*, has none of the names .* with header=1"),
+        (
+            Columns(x="nota", y="codes"),
+            {},
+            r"it has 'patient', 'note', 'codes', 'ward'\. Try x='note'$",
+        ),
+        # What is not shown is not suggested.
+        (
+            Columns(x="nota"),
+            {},
+            "row 1, .*, has none of the names .* with header=1\\.$",
+        ),
         (NAMED, {"header": 3}, "row 3, taken as the header, has '', 'findings', "),
         (NAMED, {"header": 2}, "^header must be the number of the row"),
         (NAMED, {"header": 99}, "^header must be the number of the row"),

@@ -8,13 +8,16 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, RenyiDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.evaluation.measuring import measurements
+from dppl.evaluation.intervals import each_class
+from dppl.evaluation.measuring import Tables, measurements, said_of_labels, variance
+from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.measure import Measure, calibrated
 from dppl.kernel.privacy.sensitivity import STEPS
 from dppl.kernel.queries.base import ADD_REMOVE
 from dppl.kernel.queries.outcomes import Outcomes
 from dppl.planning import plan_evaluation
 from dppl.planning.guessed_sizes import rising_sizes
+from dppl.prediction.pending import LabelSets
 from inside import evaluated
 
 NUMBERS = ("accuracy", "recall", "balanced_accuracy")
@@ -172,3 +175,74 @@ def test_what_no_gaussian_noise_fits_into_is_refused():
     for budget in (PureDP(1), GaussianDP(0)):
         with pytest.raises(BudgetError):
             plan_evaluation(budget, n_classes=10, n_test=100)
+
+
+def widths_of_labels(n_labels, n_test, mu, rate, labels_each, draws=40):
+    """Return the mean half widths of evaluations of drawn records with several labels, which are as often in each."""
+    rng = np.random.default_rng(0)
+    declared = measurements(n_labels, several=LabelSets(5, MultiLabel()))
+    v = {
+        name: variance(one.mechanism.noise_std, STEPS)
+        for name, one in calibrated(GaussianDP(mu), declared, ADD_REMOVE).items()
+    }
+    v |= {"classes": v["labels"], "alarms": v["labels"]}
+    share = labels_each / n_labels
+    false_share = share * (1 - rate) / (1 - share)
+    found = []
+    for _ in range(draws):
+        truth = rng.random((n_test, n_labels)) < share
+        luck = rng.random((n_test, n_labels))
+        predicted = np.where(truth, luck < rate, luck < false_share)
+        cells = (truth & predicted, truth & ~predicted, predicted & ~truth)
+        labels = np.stack([one.sum(axis=0) for one in cells]).astype(float)
+        right = (truth == predicted).all(axis=1).sum()
+        totals = np.array([right, n_test - right], float)
+        labels += np.sqrt(v["labels"]) * rng.standard_normal(labels.shape)
+        totals += np.sqrt(v["totals"]) * rng.standard_normal(2)
+        tables = {
+            "totals": totals,
+            "labels": labels,
+            "classes": labels[:2],
+            "alarms": labels[2],
+        }
+        noisy = Tables(tables, v, each_class(n_labels))
+        said = said_of_labels(noisy, [*range(n_labels)], 0.9, 5)
+        of_all = said["labels"]
+        each = (of_all.f1, said["per_class"][0].recall, of_all.macro_f1)
+        found.append([one.width / 2 for one in each])
+    names = ("micro_f1", "recall", "macro_f1")
+    return dict(zip(names, np.mean(found, axis=0), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "n_test", "mu"), [(8, 400, 0.2368), (20, 3000, 0.5)]
+)
+def test_widths_of_several_labels_are_as_planned(n_labels, n_test, mu):
+    """Seeds are fixed, so there is no false alarm; a plan for half of the budget is not near."""
+    measured = widths_of_labels(n_labels, n_test, mu, 0.75, 2)
+
+    def ratios(budget):
+        plan = plan_evaluation(
+            GaussianDP(budget),
+            n_classes=n_labels,
+            n_test=n_test,
+            rate=0.75,
+            labels_each=2,
+        )
+        return [(getattr(plan, name) or 0.5) / half for name, half in measured.items()]
+
+    assert all(1 / TOLERANCE <= ratio <= TOLERANCE for ratio in ratios(mu))
+    assert not all(1 / TOLERANCE <= one <= TOLERANCE for one in ratios(mu / 2))
+
+
+def test_a_plan_of_labels_says_what_can_be_printed():
+    plan = plan_evaluation(
+        GaussianDP(0.2368), n_classes=8, n_test=280, labels_each=2, counted="persons"
+    )
+    assert (plan.accuracy, plan.balanced_accuracy) == (None, None)
+    assert "micro F1 80 % (90 % interval 72 % to 88 %)" in str(plan)
+    assert "Too wide to print (more than ±0.1): recall of the rarest label" in str(plan)
+    with pytest.raises(ParameterError, match=r"^labels_each must be at most"):
+        plan_evaluation(GaussianDP(1), n_classes=3, n_test=100, labels_each=4)
+    with pytest.raises(ParameterError, match=r"^number must be one of 'micro_f1'"):
+        plan.budget_for(0.05, "accuracy")

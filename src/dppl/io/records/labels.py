@@ -50,6 +50,8 @@ def converting(promise: str, hint: str = "write it again") -> Iterator[None]:
     except Exception as error:  # a damaged file may raise anything, and its text may quote what could not be read
         if isinstance(error, UnicodeDecodeError):
             what = "bytes that are not UTF-8"
+        elif isinstance(error, IsADirectoryError):
+            what = "a folder"
         else:
             what = type(error).__name__
         raise InputError(f"{promise}; got {what}; {hint}") from None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pyarrow as pa
 
+from dppl._utils.validate import closest
 from dppl.errors import Argument, InputError
 from dppl.io.records.labels import listed
 from dppl.kernel.persons import id_text
@@ -337,20 +338,26 @@ def resolve_columns(
     for parameter, name in resolved.roles():
         if names.count(name) == 1:
             continue
+        near = None
         # It is there, more than once, so what else is there does not matter.
         if name in names:
             has = (f"{names.count(name)} columns have this name; rename the others",)
+        elif header is None or header.match:
+            near = closest(name, names)
         if parameter == "x" and isinstance(x, tuple):
             raise InputError(
                 f"{where} must have one column {name!r}, as the schema says; ",
                 *has,
                 ".",
             )
+        if near is not None:
+            has = (f"it has {listed(names)}",)
         raise InputError(
             f"must be one column of {where}; got {name!r}; ",
             *has,
             ".",
             parameter=parameter,
+            suggestion=near,
         )
     return resolved
 

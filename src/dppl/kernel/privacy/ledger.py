@@ -628,7 +628,8 @@ class Ledger:
             raise BudgetExceeded(
                 f"this release needs {self._parameter} = {needs:{digits}} of data set {self.dataset!r}, which has "
                 f"{left:{digits}} left of {budget:.6g}. Nothing was drawn and nothing charged. "
-                "A smaller budget may fit; what is spent does not come back."
+                f"What is spent does not come back: take a smaller budget, or records that share no {self.unit} with "
+                "these, as a part of their own."
             )
 
     def _total(self, paid: Sequence[Paid]) -> float:

@@ -6,7 +6,12 @@ from typing import Any
 
 from dppl.encoders.load import without_folders
 from dppl.finetune.weights import PARTS, WeightKind
-from dppl.lab.experiments.method_kinds import ComparedMethod, Range, Space
+from dppl.lab.experiments.method_kinds import (
+    ComparedMethod,
+    Methods,
+    Range,
+    Space,
+)
 from dppl.lab.experiments.network_methods import NetworkMethod
 from dppl.methods.registry import BY_NAME, ENTRIES
 
@@ -187,10 +192,12 @@ _OTHERS = {
     for one in ENTRIES
     if one.method not in (None, "multilabel")
 }
-METHODS = {
-    **_NAMED,
-    **{name: one for name, one in _OTHERS.items() if name not in _NAMED},
-}
+METHODS = Methods(
+    {
+        **_NAMED,
+        **{name: one for name, one in _OTHERS.items() if name not in _NAMED},
+    }
+)
 
 # Those whose prototypes are means, in units of a row.
 MEANS = ("mean-replace-one", "coinpress", "friendly-core")

@@ -45,6 +45,7 @@ from dppl.lab.experiments.datasets import (
     Pool,
     PublicTraining,
 )
+from dppl.lab.experiments.method_kinds import PYTHON, OwnMethod
 from dppl.lab.experiments.network_methods import network_digest
 from dppl.lab.task_streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.methods.registry import BY_NAME
@@ -69,6 +70,13 @@ def _refuse(rules: Mapping[str, object]) -> None:
     for rule, broken in rules.items():
         if broken:
             raise ValueError(rule)
+
+
+def _with_code(name: Any) -> Any:
+    """Read the name of a method; of one's own, with a hash of its code."""
+    if isinstance(name, str) and name.startswith(PYTHON):
+        return OwnMethod.named(name)
+    return name
 
 
 def _ratio(value: Any) -> Any:
@@ -278,7 +286,7 @@ class _Method(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, Annotated[list[Any], PlainValidator(_axis)]]
 
-    method: str
+    method: Annotated[str, BeforeValidator(_with_code)]
     tune: Annotated[int, Field(ge=0, strict=True)] = 0
     search: Annotated[int, Field(ge=2, strict=True)] | None = None
     budgets: Budgets | None = None
@@ -298,7 +306,7 @@ class _Method(BaseModel):
         methods = STREAM_METHODS if streams else METHODS
         if name not in methods:
             raise ParameterError(
-                f"{where} must be one of {', '.join(methods)}; got {name!r}."
+                f"{where} must be one of {', '.join(methods)}, or python:FILE.py:CLASS; got {name!r}."
             )
         method = methods[name]
         entry = BY_NAME.get(methods[name].estimator)

@@ -122,9 +122,8 @@ def write_report(path: Path, folder: Path) -> list[Path]:
         raise InputError(
             f"{path} holds no finished cell yet; run the experiment first."
         )
-    unknown = sorted(
-        {result["cell"]["method"] for result in results} - ALL_METHODS.keys()
-    )
+    named = {result["cell"]["method"] for result in results}
+    unknown = sorted(name for name in named if name not in ALL_METHODS)
     if unknown:
         raise InputError(
             f"{path} holds results of methods that this version does not have: {', '.join(unknown)}."

@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-from dppl import lab
+from dppl import Classifier, lab
+from dppl.encoders.python import public_code
+from dppl.errors import InputError
+from dppl.io.records.labels import converting
 from dppl.kernel.privacy import Budget
 from dppl.methods.parameters import with_options
 from dppl.methods.public_data import PublicData
 from dppl.methods.registry import BY_NAME
 
+PYTHON = "python:"  # before a file and a class of one's own
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
 
@@ -82,10 +88,12 @@ class ComparedMethod:
             given = {
                 "budget": budget,
                 "classes": classes,
-                "public": public,
                 "random_state": random_state,
             }
-        return self._load()(**given, **self.fixed).set_params(**parameters)
+        kind = self._load()
+        if self.private and "public" in kind._get_param_names():
+            given["public"] = public
+        return kind(**given, **self.fixed).set_params(**parameters)
 
     def sized(self, model: Any, n_records: float) -> Any:
         """Return the classifier for so many records: those of embeddings need no number."""
@@ -123,3 +131,52 @@ class ComparedMethod:
         if self.private:
             return BY_NAME[self.estimator].load()
         return getattr(lab, self.estimator)
+
+
+class OwnMethod(ComparedMethod):
+    """A classifier of one's own, ``python:FILE.py:CLASS``."""
+
+    pure = False
+    private = True
+
+    @classmethod
+    def named(cls, name: str) -> str:
+        """Return the name with a hash of the code, so that results of other code are not taken for its own."""
+        place, kind = cls._parts(name)
+        with converting(f"{name} must be python:FILE.py:CLASS"):
+            digest = sha256(Path(place).read_bytes()).hexdigest()
+        return f"{PYTHON}{place}:{kind}@{digest[:8]}"
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Return the method of a name with a hash."""
+        _, kind = cls._parts(name)
+        return cls(kind.replace("@", " "), name)
+
+    @staticmethod
+    def _parts(name: str) -> tuple[str, str]:
+        place, _, kind = name.removeprefix(PYTHON).rpartition(":")
+        return place, kind
+
+    def _load(self) -> Any:
+        place, kind = self._parts(self.estimator)
+        name, _, _ = kind.partition("@")
+        found = public_code(place, name)
+        if not (isinstance(found, type) and issubclass(found, Classifier)):
+            raise InputError(
+                f"{name} of {place} must be a subclass of dppl.Classifier."
+            )
+        return found
+
+
+class Methods(dict[str, ComparedMethod]):
+    """Methods by name; those of one's own are made when they are asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).startswith(PYTHON)
+
+    def __missing__(self, name: str) -> ComparedMethod:
+        if name not in self:
+            raise KeyError(name)
+        self[name] = OwnMethod.of(name)
+        return self[name]
