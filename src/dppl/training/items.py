@@ -1,7 +1,6 @@
 """Raw images and texts that are in memory, as a source of records; and their embeddings, one row an item."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -42,15 +41,13 @@ class Items(Source):
         check_items(encoder, items, name)
         self.modality = encoder.modality
         self.items = items
-        self._columns: Sequence[str] | None = None
-        if isinstance(encoder, ColumnsEncoder) and _columns_of(items) is not None:
-            self._columns = encoder.names
+        self._names = encoder.names if isinstance(encoder, ColumnsEncoder) else ()
         self.parameters = {"kind": "items"}
 
     def __iter__(self) -> Iterator[Record]:
         items = self.items
-        if self._columns is not None:
-            items = _rows_of(items, self._columns)
+        if self._names and _columns_of(items) is not None:
+            items = _rows_of(items, self._names, range(len(items)))
         for place, item in enumerate(items):
             yield Record(
                 str(place),
@@ -82,38 +79,32 @@ def _columns_of(items: Any) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def _rows_of(frame: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of a frame as dictionaries, made of some at a time: all together would outgrow the frame."""
-    n = len(frame)
-    for start in range(0, n, _ROWS_AT_ONCE):
-        stop = min(start + _ROWS_AT_ONCE, n)
-        rows: Sequence[Any]
+def _rows_of(
+    frame: Any, names: Sequence[str], places: range, n: int = _ROWS_AT_ONCE
+) -> Iterator[Any]:
+    """Yield rows of a frame as dictionaries, made `n` at a time: all together would outgrow the frame."""
+    for start in range(0, len(places), n):
+        part = places[start : start + n]
+        rows: Iterable[Any]
         try:
-            rows = _dictionaries(frame, start, stop, names)
+            rows = _dictionaries(frame, names, part)
         except Exception:
             # A cell that Python has no value for, such as a far year, is of its record
             # alone.
-            rows = [_dictionary(frame, place, names) for place in range(start, stop)]
+            rows = [None] if n == 1 else _rows_of(frame, names, part, 1)
         yield from rows
 
 
-def _dictionary(frame: Any, place: int, names: Sequence[str]) -> dict[str, Any] | None:
-    """Return one row of a frame; None if it cannot be read."""
-    with suppress(Exception):
-        return _dictionaries(frame, place, place + 1, names)[0]
-    return None
-
-
 def _dictionaries(
-    frame: Any, start: int, stop: int, names: Sequence[str]
+    frame: Any, names: Sequence[str], part: range
 ) -> list[dict[str, Any]]:
     """Return some rows of a frame of pandas, polars or Arrow."""
     if hasattr(frame, "iloc"):
         # As objects, since pandas makes floats of integers where one is missing.
-        cells = frame.iloc[start:stop][list(names)].astype(object)
+        cells = frame.iloc[part.start : part.stop][list(names)].astype(object)
         columns = cells.where(cells.notna(), None).to_dict("list")
     else:
-        some = frame.slice(start, stop - start).select(list(names))
+        some = frame.slice(part.start, len(part)).select(list(names))
         if hasattr(some, "to_pydict"):
             columns = some.to_pydict()
         else:
@@ -128,7 +119,8 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
     shape = tuple(getattr(items, "shape", ()))
     dtype = getattr(items, "dtype", np.dtype(object))
     columns = _columns_of(items)
-    if isinstance(encoder, ColumnsEncoder) and columns is not None:
+    held = hasattr(items, "__len__")  # as a frame is that is no plan of one
+    if isinstance(encoder, ColumnsEncoder) and columns is not None and held:
         for column in encoder.names:
             if columns.count(column) != 1:
                 raise InputError(
@@ -140,7 +132,7 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
         # Floats may be on any scale, and channels first would be other images.
         fits = str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
     else:
-        single = isinstance(items, str | bytes | Path) or not hasattr(items, "__len__")
+        single = isinstance(items, str | bytes | Path) or not held
         fits = not single and len(shape) < 2 and kind not in tuple("biufc")
     if fits and kind == "O" and len(items):
         fits = any(_may_be_one(item, modality) for item in items)
