@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _CLOSE = 1e-9  # relative: the last digits went through floats, which other versions of libraries may round differently
 _PUBLIC_ROWS = Term(PublicInput.PUBLIC_ROWS).to_dict()
 _LETTERS = 200  # of what a file states and a check shows
-_ROUNDED_UP = {"sensitivity", "mu", "rho", "epsilon", "delta"}
+_ROUNDED_UP = {"sensitivity", "mu", "rho", "epsilon"}
 _ROWS = 64  # at least, of each of two stand-ins for public rows
 _MOST_NUMBERS = 2**23  # in one, so that a forged file does not fill the memory
 _BELIEVED = (
@@ -485,14 +485,8 @@ def _text(facts: Mapping[str, Any], digits: int = 12) -> str:
 
 def _shown(name: str, value: Any, digits: int) -> str:
     """Write a code in words, and a number as `dppl show` does: costs rounded up, noise to the nearest."""
-    if isinstance(value, Term | Code):
-        return words.text(value)
-    if not isinstance(value, float):
-        text = str(value)
-    elif name in _ROUNDED_UP:
-        text = rounded_up(value, digits)
-    else:
-        text = f"{value:.{digits}g}".replace("e+0", "e+").replace("e-0", "e-")
-    if len(text) <= _LETTERS:
-        return text
-    return f"{text[:_LETTERS]}..."
+    if isinstance(value, float):
+        write = rounded_up if name in _ROUNDED_UP else words.nearest
+        return write(value, digits)
+    text = words.text(value) if isinstance(value, Term | Code) else str(value)
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."

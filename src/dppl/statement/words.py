@@ -206,14 +206,20 @@ def _parameters(release: Release, unit: Unit) -> list[tuple[str, str]]:
         release.parameters.items(),
         key=lambda item: re.sub(r"\d+", lambda n: n[0].zfill(9), item[0]),
     )
-    shown = [
-        (name, f"{value:.6g}".replace("e+0", "e+").replace("e-0", "e-"))
+    return [
+        (
+            name,
+            _with_unit(release, nearest(value), unit)
+            if name in _IN_UNITS
+            else nearest(value),
+        )
         for name, value in named
     ]
-    return [
-        (name, _with_unit(release, number, unit) if name in _IN_UNITS else number)
-        for name, number in shown
-    ]
+
+
+def nearest(value: float, digits: int = 6) -> str:
+    """Write a number that is no cost, such as noise, with at most so many significant digits."""
+    return f"{value:.{digits}g}".replace("e+0", "e+").replace("e-0", "e-")
 
 
 def _with_unit(release: Release, length: str, unit: Unit) -> str:
