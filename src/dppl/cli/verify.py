@@ -52,7 +52,7 @@ class Verify(Account):
             for one in found.checks
         ]
         console().print(table_of(("agrees", "what", "as stated"), rows))
-        echo("Taken from the file:")
+        echo("Not checked, since only the file says so:")
         for text in found.believed:
             echo(f"- {printable(text)}")
         # The last line is what a person looks for, and the exit status what a script does.

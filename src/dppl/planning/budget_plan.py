@@ -195,7 +195,7 @@ class BudgetPlan:
             rest = "no number of records is enough"
         elif one.found == "yes":
             if self.needed == 1:
-                rest = "one is enough"
+                rest = "even a single one would be enough"
             else:
                 rest = f"about {self.needed} are enough"
         else:

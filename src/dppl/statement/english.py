@@ -225,7 +225,7 @@ ASSUMPTIONS: Mapping[Code, str] = {
 CAVEATS: Mapping[Code, str] = {
     Caveat.STATED: "{text}",
     Caveat.TUNED_ELSEWHERE: "hyper-parameters and models chosen by looking at private data",
-    Caveat.LOOK: "what the owner decided after a look at the records, such as whether to go on (check, review)",
+    Caveat.LOOK: "what the owner decided after seeing the records, such as whether to train at all (check, review)",
     Caveat.TIME_AND_MEMORY: "running time and memory use",
     Caveat.SEVERAL_RECORDS: f"several records of one person ({_WEAKENS})",
     Caveat.OTHER_RELEASES: "other releases from the same records, whose costs add up",
@@ -448,7 +448,7 @@ PAGE: Mapping[str, str] = {
         "With both equally likely beforehand, the guess is right in at most {best} of cases; a coin is right in 50 %."
     ),
     "test_bound": (
-        "A test that wrongly suspects {rate} of the others finds at most {found} of the members."
+        "An attack that wrongly accuses {rate} of outsiders finds at most {found} of the members."
     ),
     "epsilon": "This is differential privacy with epsilon = {epsilon} at delta = {delta}.",
     "epsilon_mu": (

@@ -387,8 +387,10 @@ def test_a_ledger_pays_once(photos, cli):
     )
     (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()
     assert (release["status"], release["estimator"]) == ("released", "SparseFinetuner")
+    (photos / "ran").unlink()
     result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "wards", "--force")
     assert result.exit_code == 3
+    assert not (photos / "ran").exists()  # the code of the network
     assert not (
         photos / "m.safetensors.work"
     ).exists()  # which was said before an image was read
@@ -597,6 +599,7 @@ def test_a_label_outside_the_list_stops_it_and_is_not_named(photos, cli, error_l
     assert "at least one is not" in line
     assert "dppl check" in line
     assert "secret" not in line
+    assert not (photos / "ran").exists()  # the code of the network
     run(cli, *FINETUNE, "--mu", "1", "--options", "unknown_labels=ignore")
 
 

@@ -287,6 +287,19 @@ def test_a_person_weighs_one_whatever_their_records():
     assert one.labels.recall.value == pytest.approx(300 / 301, abs=1e-3)
 
 
+def test_labels_of_which_nothing_is_told_are_named_in_a_line():
+    one = evaluated(*made_up(600), budget=GaussianDP(0.1), seed=1)
+    (_, *rows), silent = one.told()
+    told = [row[0] for row in rows]
+    rest = [row for row in one.table()[1:] if row[0] not in told]
+    assert told
+    assert rest
+    assert {cell for row in rest for cell in row[1:4]} == {"cannot tell"}
+    names = ", ".join(row[0] for row in rest)
+    assert silent == f"The budget cannot tell anything of {names}."
+    assert silent in str(one)
+
+
 def test_labels_may_come_in_every_form_and_unknown_ones_count_nowhere():
     truth, predicted = made_up(200)
 
