@@ -26,7 +26,7 @@ BUDGET = {
     "io": 31950,
     "kernel": 66400,
     "lab": 57650,
-    "methods": 26700,
+    "methods": 27000,
     "planning": 6250,
     "prediction": 7800,
     "serve": 7100,

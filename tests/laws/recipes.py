@@ -87,6 +87,7 @@ RECIPES = {
     "MultiLabelPrototypes": {
         "": Recipe(),
         "with public rows": Recipe(options={"max_labels": 1}, public=True),
+        "from a model": Recipe(start=True),
     },
     "ProjectedPrototypes": {
         "": Recipe(options={"steps": 3}),

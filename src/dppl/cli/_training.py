@@ -156,7 +156,12 @@ class Classes:
         """Read the list of classes; it is required, because labels are private, unless a start has one."""
         start = getattr(self, "start", None)
         if self.classes is None and start is not None:
-            return load_model(start).classes_
+            classes = load_model(start).classes_
+            note(
+                f"The list of classes is that of the start, of {len(classes)} names (dppl show {start}); --classes FILE "
+                "gives another."
+            )
+            return classes
         if self.classes is None:
             raise ParameterError(
                 "--classes FILE is required. The list is released with the model, so it must be public: taking it from "

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -57,6 +58,7 @@ from dppl.kernel.privacy.guarantee import software_versions
 from dppl.kernel.privacy.ledger import LedgerEntry, check_name
 from dppl.kernel.privacy.terms import Unit
 from dppl.kernel.records import private_data
+from dppl.methods import EmbeddingClassifier
 
 _OTHER_COPY = "its folder is not the one that its ledger knows of: it was lost, rolled back or copied."
 _LONGEST_REASON = 500
@@ -100,9 +102,9 @@ class Party:
         Private ids of persons, as in `EmbeddingClassifier.fit`.
     limit : Budget, default=None
         What a single plan may cost; None is what the ledger has left.
-    public : iterable of tables, default=()
-        Public rows and examples that plans may name; examples hold their labels. They
-        are compared by hash.
+    public : iterable of tables and models, default=()
+        Public rows and examples that plans may name, and released models that they may
+        start from; examples hold their labels. They are compared by hash.
     several : MultiLabel, default=None
         How labels are given where a record may have several.
     random_state : int, default=None
@@ -432,7 +434,9 @@ class Party:
 
 
 def _hashes(table: Any, classes: Any) -> list[str]:
-    """Return the hashes of a public table: of its rows, and of its labels if it has some."""
+    """Return the hashes of a public table: of its rows, and of its labels if it has some; of a model that of its file."""
+    if isinstance(table, EmbeddingClassifier):
+        return [sha256(table.to_bytes()).hexdigest()]
     labels = getattr(table, "y", None)
     rows = reading.as_rows(table)
     if labels is None:

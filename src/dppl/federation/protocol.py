@@ -55,10 +55,10 @@ QUERIES = {
         queries.LongResiduals,
         queries.SoftmaxCurvatures,
         queries.Hits,
-        queries.ClassHits,
         queries.Shortfalls,
         queries.LabelCounts,
         queries.LabelGradients,
+        queries.LabelHits,
         queries.LabelShortfalls,
     )
 }

@@ -14,6 +14,7 @@ from dppl.federation.party import Party
 from dppl.io import read_classes, read_ids, read_table
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.privacy import ApproxDP, GaussianDP, Ledger
+from dppl.methods.model_file import load
 
 Kind = TypeVar("Kind")
 _TYPES = {
@@ -80,7 +81,10 @@ class PartyFile:
             at_most=self.at_most,
             groups=None if self.groups is None else read_ids(self.table, self.groups),
             limit=limit,
-            public=[read_table(path) for path in self.public],
+            public=[
+                load(path) if path.suffix == ".safetensors" else read_table(path)
+                for path in self.public
+            ],
             several=None if self.separator is None else MultiLabel(self.separator),
         )
 

@@ -404,14 +404,17 @@ class PooledPath:
     variance: Float  # shape (n_classes,); of the noise in each coordinate of it
     weights: Float  # shape (n_classes,); what own gradients weigh
     sizes: ClassSizes  # records that both together count as
-    first: Float  # shape (n_classes, dim); what is kept of a first gradient, from zero weights
+    # Shapes (n_classes, dim); what is kept of the moves before, their sum and the last.
+    own: Float
+    velocity: Float
+    moves: int
 
     @classmethod
     def of_nothing(cls, sizes: ClassSizes, dim: int) -> Self:
         """Return that of an ascent from zero."""
         n_classes = len(sizes.sizes)
         path = np.zeros((n_classes, dim))
-        return cls(path, np.zeros(n_classes), np.ones(n_classes), sizes, path)
+        return cls(path, np.zeros(n_classes), np.ones(n_classes), sizes, path, path, 0)
 
 
 class Ascent:
@@ -466,42 +469,46 @@ class Ascent:
                 self._curvature = Curvature.of(moment, n_records, worth)
         self._longest = longest
         self._caps = np.maximum(caps * longest, 1e-9)
-        self._own = np.zeros((n_classes, len(spectrum)))
-        self._velocity = np.zeros_like(self._own)
-        self.moves = 0
-        self.weights: Float = self._own
+        self.own = self._pool.own
+        self.velocity = self._pool.velocity
+        self.moves = self._pool.moves
+        self.weights: Float = self.own
         self.weights_noise: Float = np.zeros(n_classes)
         # Of which a model keeps what another fit may start from.
-        self.path: Float = self._own
+        self.path: Float = self.own
         self.path_variance: Float = np.zeros(n_classes)
         # How long the weights are for a path of length 1.
         self.steps: Float = np.ones(n_classes)
         if pool is not None:
-            self._follow(pool.first)
+            self._turn()
 
     @property
     def counted(self) -> Float:
         """Records that each row of the path counts as."""
         return self._pool.sizes.total * self._pool.sizes.shares
 
+    @property
+    def gradient_weights(self) -> Float:
+        """What each gradient so far weighs in the sum of moves."""
+        return np.asarray(1 - _MOMENTUM ** np.arange(1, self.moves + 1))
+
     def move(self, gradient: Float) -> None:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
         # The velocity was there before the gradient's noise, so their product has noise
         # of the velocity's length.
-        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._velocity))
-        if float((gradient * self._velocity).sum()) < limit:
+        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self.velocity))
+        if float((gradient * self.velocity).sum()) < limit:
             self._caps = self._caps / 2
-        self._follow(gradient)
-
-    def _follow(self, gradient: Float) -> None:
-        """Add a gradient to the path, and turn the path into weights."""
-        self._velocity = _MOMENTUM * self._velocity + (1 - _MOMENTUM) * gradient
-        self._own = self._own + self._velocity
+        self.velocity = _MOMENTUM * self.velocity + (1 - _MOMENTUM) * gradient
+        self.own = self.own + self.velocity
         self.moves += 1
-        # What each gradient so far weighs in the path.
-        shares = 1 - _MOMENTUM ** np.arange(1, self.moves + 1)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Turn the path into weights."""
         pool = self._pool
-        self.path = pool.path + pool.weights[:, None] * self._own
+        shares = self.gradient_weights
+        self.path = pool.path + pool.weights[:, None] * self.own
         variance = self._noise_std**2 * float(shares @ shares)
         self.path_variance = pool.variance + pool.weights**2 * variance
         # Where rows have noise of several sizes, in units of that of the gradients.

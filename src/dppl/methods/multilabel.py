@@ -13,6 +13,7 @@ from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.queries import (
     LabelCounts,
     LabelGradients,
+    LabelHits,
     LabelShortfalls,
     NumberOfRecords,
     WeightedSum,
@@ -28,7 +29,8 @@ from dppl.methods.linear import (
     measured_size,
     shrunken_mean,
 )
-from dppl.methods.parameters import Count, parameters
+from dppl.methods.parameters import Count, StartParameter, parameters
+from dppl.methods.pooled import ascent_from
 from dppl.methods.released import share
 
 # Constants were chosen on unions of messages with 5 to 77 labels, over budgets of mu
@@ -54,7 +56,7 @@ _AT_THRESHOLD = 0.25
 
 
 @parameters
-class MultiLabelPrototypes(CentredClassifier):
+class MultiLabelPrototypes(StartParameter, CentredClassifier):
     r"""Logistic regression of several labels a record, by noisy gradients on centred features.
 
     Released are, in this order, the number of records, the number of records with each
@@ -62,7 +64,8 @@ class MultiLabelPrototypes(CentredClassifier):
     all labels together on rows minus their mean, and, four times, how many more records
     have each label than are predicted to have it. A record may have any number of
     labels, also none. The offsets of the fit are the log-odds of the labels, so that
-    residuals start short where labels are rare.
+    residuals start short where labels are rare. A released model (`start`) is believed
+    label by label as far as releases bear it out, as in `SoftmaxPrototypes`.
 
     Parameters
     ----------
@@ -94,16 +97,18 @@ class MultiLabelPrototypes(CentredClassifier):
     the F1 that is reached [2]_.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
-    twenty-three statistics above, through the rounded Gaussian. Sensitivity: 1 of the
-    number of records, √max_labels of the label counts, because a record counts in so
+    twenty-three statistics above, through the rounded Gaussian; with a start, also the
+    number of records one of whose labels it ranks first. Sensitivity: 1 of both
+    numbers of records, √max_labels of the label counts, because a record counts in so
     many at most, and, with s the largest norm of a lattice row q, s of the sum of rows;
     r·s of each gradient, because a record adds an outer product of its residual over
     all labels, whose norm is at most r grid steps, and its q; r grid steps of each of
     the last. So a record costs the same whatever its labels are, and a person with all
     of their records as much as one record. Weights, mean and thresholds are computed
     from earlier releases, and all shares of the budget are fixed, so the squares of mu
-    add up to the budget's [3]_. Public inputs: `classes`, `public`, all parameters,
-    `n_features`. Not covered: choice of parameters by private data, timing, a changed
+    add up to the budget's [3]_. Public inputs: `classes`, `public`, `start`, all
+    parameters, `n_features`. Not covered: records that are in the data of the start,
+    too, which pay for both, choice of parameters by private data, timing, a changed
     label (two steps).
 
     References
@@ -147,14 +152,20 @@ class MultiLabelPrototypes(CentredClassifier):
                 )
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare the twenty-three statistics."""
+        """Declare the twenty-three statistics, and with a start the number of records that it ranks rightly."""
         lattice = setting.prepared.lattice()
         n_classes = setting.n_classes
+        hits = {}
+        if setting.start is not None:
+            hits = {"hits": Measurement(LabelHits(lattice, n_classes), 2)}
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(LabelCounts(n_classes, self.max_labels), 2),
             "mean": Measurement(WeightedSum(lattice, 1), 1),
-            "gradients": Measurement(LabelGradients(lattice, n_classes), 93, STEPS),
+            **hits,
+            "gradients": Measurement(
+                LabelGradients(lattice, n_classes), 91 if hits else 93, STEPS
+            ),
             "shortfalls": Measurement(LabelShortfalls(lattice, n_classes), 3, _ASKS),
         }
 
@@ -177,26 +188,40 @@ class MultiLabelPrototypes(CentredClassifier):
 
         unit = measure.unit("mean")
         total = measure("mean", weights=np.ones(1)) / unit @ frame.basis
-        center = shrunken_mean(
-            total, size, frame.center, measure.noise_std("mean") / unit
-        )
+        usual = frame.center
+        if (start := setting.start) is not None:
+            usual = start.center @ frame.axes
+        center = shrunken_mean(total, size, usual, measure.noise_std("mean") / unit)
 
         # Sixteen gradients of the logistic losses on rows minus that mean.
         lattice = frame.lattice(center)
         basis = frame.basis
         offsets = logit(rates)
         unit = measure.unit("gradients") / CLIP
-        ascent = Ascent(sizes, frame.spectrum, measure.noise_std("gradients") / unit)
-        for _ in steps(STEPS):
+        noise_std = measure.noise_std("gradients") / unit
+
+        def gradient(weights: Float) -> Float:
             noisy = measure(
                 "gradients",
-                weights=ascent.weights @ basis.T,
+                weights=weights @ basis.T,
                 offsets=offsets,
                 clip=CLIP,
                 at=lattice,
             )
-            ascent.move(noisy / unit @ basis)
+            return np.asarray(noisy / unit @ basis)
 
+        def hits(coef: Float, offsets: Float) -> tuple[float, float]:
+            noisy = measure("hits", weights=coef @ basis.T, offsets=offsets, at=lattice)
+            return float(noisy[0]), measure.noise_std("hits")
+
+        if start is None:
+            ascent = Ascent(sizes, frame.spectrum, noise_std)
+        else:
+            ascent = ascent_from(
+                start, frame, sizes, size, CLIP, noise_std, gradient, hits
+            )
+        for _ in steps(STEPS - ascent.moves):
+            ascent.move(gradient(ascent.weights))
         self._keep(ascent, frame)
 
         # Thresholds above which as many records lie as have the label, if scores are

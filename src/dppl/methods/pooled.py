@@ -1,10 +1,14 @@
 """How far a fit believes the model that it starts from, class by class, and what it makes of both paths.
 
 Constants were chosen on embeddings of three public data sets, over budgets of mu from
-0.1 to 4; those of how sure a clear path is, and of how skills spread, by simulation.
+0.1 to 4; those of how sure a clear path is, how long to look and how careful to be, by
+simulation.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +16,10 @@ from dppl._utils.types import Flags, Float
 from dppl.methods.linear import (
     LEAST_SPREAD,
     STEPS,
+    Ascent,
     ClassSizes,
     Frame,
+    NoisyMoment,
     PooledPath,
     log_normal,
     of_wrong,
@@ -25,32 +31,67 @@ from dppl.methods.start import Start
 # anything was released. Weak evidence must leave a right model on.
 _SHARES = np.array((0, 0.1, 0.25, 0.5, 0.75, 0.9, 1))
 _PRIOR = np.array((0.04, 0.01, 0.01, 0.02, 0.01, 0.01, 0.90))
-# How much better right rows may agree with the gradient of their class than wrong ones,
+# How much better right rows may agree with the moves of their class than wrong ones,
 # and where between chance and always the share of records lies that they rank first.
 _SHIFTS = np.array((0.8, 0.4, 0.2, 0.1, 0.05))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(9) / 2)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.35
-# The power of the prior of skills, for a path without noise; 0 for one of noise alone.
-_SURE = 2.0
-# Standard deviation of the skill of classes, in units of its mean.
-_SPREAD_OF_SKILLS = 0.35
+# Ratio of signal to noise at which a path is half clear, and the least skill of right
+# rows of one without noise: half of what it was on any of four sets.
+_HALF_CLEAR = 10.0
+_LEAST_SKILL = 0.3
 # Standard deviation of how right rows agree, in units of by how much they do.
 _SPREAD_OF_RIGHT = 0.25
+# The power of trust that a row weighs by: one that is as likely wrong as right takes
+# more from a fit than it may give, and right ones are seldom in doubt.
+_CAUTION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a fit was answered of the rows of an earlier model, all of it with noise."""
+    """What a fit was answered before it believes an earlier model, all of it with noise."""
 
     sizes: ClassSizes
+    n_records: float  # of which the hits are a part
     clip: float  # of the residual of a record
-    gradient: Float  # shape (n_classes, dim); the first, at zero weights
-    noise_std: float  # of that
-    # Numbers of records that the model ranks rightly, and their noise: shapes (1,) and
-    # (n_classes,).
-    hits: tuple[Float, float]
-    class_hits: tuple[Float, float]
+    noise_std: float  # of a gradient
+    alone: Ascent  # from zero, along the first gradients
+    hits: float  # number of records that the model ranks rightly
+    hits_std: float  # its noise
+
+
+def _signal(size: Any, clip: float, noise_std: float, dim: int) -> Any:
+    """Return signal over noise, as variances, in the sum of all gradients of a class of so many records."""
+    return STEPS * (clip * size) ** 2 / (noise_std**2 * dim)
+
+
+def ascent_from(
+    start: Start,
+    frame: Frame,
+    sizes: ClassSizes,
+    n_records: float,
+    clip: float,
+    noise_std: float,
+    gradient: Callable[[Float], Float],
+    hits: Callable[[Float, Float], tuple[float, float]],
+    moment: NoisyMoment | None = None,
+) -> Ascent:
+    """Climb alone, ask how many records the earlier model ranks rightly, and return what goes on from both paths.
+
+    A fit climbs along one gradient where they are mostly signal, and along all where
+    they are mostly noise: there they are the best evidence of a start, and worth as much
+    from zero as from any weights.
+    """
+    follow = sizes, frame.spectrum, noise_std, moment
+    alone = Ascent(*follow)
+    size = sizes.total / len(sizes.sizes)
+    signal = _signal(size, clip, noise_std, len(frame.spectrum))
+    for _ in range(1 + round((STEPS - 1) / (1 + signal))):
+        alone.move(gradient(alone.weights))
+    count, hits_std = hits(start.coef @ frame.axes, start.offsets)
+    answered = Answered(sizes, n_records, clip, noise_std, alone, count, hits_std)
+    return Ascent(*follow, pooled(start, frame, answered))
 
 
 def pooled(
@@ -66,16 +107,13 @@ def pooled(
     sizes = answered.sizes
     clip = answered.clip
     noise_std = answered.noise_std
-    dim = answered.gradient.shape[1]
-    path = start.path @ frame.axes
-    energy = max(float(np.square(path).sum()), 1e-300)
-    clear = max(0.0, 1 - float(start.variance.sum()) * dim / energy)
-    trust = trust_in(
-        start.coef @ frame.axes,
-        start.known,
-        answered,
-        clear,
-    )
+    alone = answered.alone
+    dim = alone.own.shape[1]
+    known = start.known
+    ratio = STEPS * clip * start.sizes[known].mean()
+    ratio /= math.sqrt(start.variance[known].mean())
+    clear = float(ratio / (ratio + _HALF_CLEAR))
+    trust = trust_in(start.coef @ frame.axes, known, answered, clear) ** _CAUTION
     n_old = start.sizes
     n_new = sizes.total * sizes.shares
 
@@ -92,10 +130,10 @@ def pooled(
     total = float(counted.sum())
     # What was taken from zero weights is dropped where the row is right, and little of
     # it is noise.
-    signal = STEPS * (clip * n_new) ** 2 / (noise_std**2 * dim)
+    signal = _signal(n_new, clip, noise_std, dim)
     kept = 1 - trust * signal / (1 + signal)
     return PooledPath(
-        path=of_old[:, None] * path,
+        path=of_old[:, None] * (start.path @ frame.axes),
         variance=of_old**2 * start.variance,
         weights=of_new,
         sizes=ClassSizes(
@@ -105,7 +143,9 @@ def pooled(
             sizes.noise_std,
             (of_old * n_old + of_new * n_new) / total,
         ),
-        first=kept[:, None] * answered.gradient,
+        own=kept[:, None] * alone.own,
+        velocity=kept[:, None] * alone.velocity,
+        moves=alone.moves,
     )
 
 
@@ -118,16 +158,16 @@ def trust_in(
     """Return the probability that each class's row of an earlier model is right; 0 for classes that it does not know.
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
-    Here any share of the classes may be right, by any margin and with any skill. Hits of
-    a class say whether its row is, as far as noise allows, and all hits how many are.
-    `clear` is the share of the earlier path that is no noise.
+    Here any share of the classes may be right, by any margin and with any skill, and
+    hits say how many are. `clear` is from 0 for an earlier path of noise to 1.
     """
     from scipy.special import softmax
 
+    alone = answered.alone
     records = np.maximum(answered.sizes.sizes, max(answered.sizes.noise_std, 1.0))
-    most = answered.clip * records
-    agreement: Float = answered.gradient @ unit_directions(coef).T / most[:, None]
-    noise_std = answered.noise_std / most
+    most = answered.clip * records * alone.gradient_weights.sum()
+    agreement: Float = alone.own @ unit_directions(coef).T / most[:, None]
+    noise_std = answered.noise_std * np.linalg.norm(alone.gradient_weights) / most
     spread = answered.sizes.noise_std / records
     middle, variance = of_wrong(
         agreement,
@@ -136,65 +176,48 @@ def trust_in(
         known,
     )
 
-    # What follows has the axes shares, shifts, skills and known classes.
-    shares = _SHARES[:, None, None, None]
-    shifts = _SHIFTS[:, None, None]
-    skills = _SKILLS[:, None]
+    # How likely each class's own agreement is, if its row is wrong or right. The axes are
+    # shares, shifts and known classes.
+    shares = _SHARES[:, None, None]
+    shifts = _SHIFTS[:, None]
     own = agreement.diagonal()[known]
     noise = noise_std[known] ** 2
     uneven = spread[known] ** 2
     deviations = np.maximum(_SPREAD_OF_RIGHT * shifts, LEAST_SPREAD)
-    chance = 1 / len(own)
-
-    # How likely each class's own agreement and hits are, if its row is wrong or right.
-    counts, std = answered.class_hits
-    rate = (counts / records)[known]
-    rate_noise = (std / records[known]) ** 2
-    usual = chance + (1 - chance) * skills
-    wrong = log_normal(
-        own,
-        middle,
-        variance * (1 + uneven) + noise,
-    ) + log_normal(rate, chance / 2, (chance / 2) ** 2 + rate_noise)
+    wrong = log_normal(own, middle, variance * (1 + uneven) + noise)
     right = log_normal(
         own,
         middle + shifts,
         deviations**2 + noise + (abs(middle) + shifts) ** 2 * uneven,
-    ) + log_normal(
-        rate, usual, (_SPREAD_OF_SKILLS * skills) ** 2 + rate_noise + usual**2 * uneven
     )
     with np.errstate(divide="ignore"):
-        some = np.log(shares)
-        either = np.logaddexp(
-            some + right,
-            np.log1p(-shares) + wrong,
-        )
-    evidence = either.sum(axis=3) + np.log(_PRIOR)[:, None, None]
+        some = np.log(shares) + right
+        either = np.logaddexp(some, np.log1p(-shares) + wrong)
+    evidence = either.sum(axis=2) + np.log(_PRIOR)[:, None]
 
-    # And all hits together, which are sharper.
-    total = max(
-        float((answered.sizes.total * answered.sizes.shares)[known].sum()), 1e-3
+    # How likely all hits are, with the axes shares and skills. A record may have several
+    # labels.
+    sizes = float((answered.sizes.total * answered.sizes.shares)[known].sum())
+    total = max(min(sizes, answered.n_records), 1e-3)
+    chance = sizes / total / len(own)
+    hits = log_normal(
+        answered.hits / total,
+        chance + _SHARES[:, None] * (1 - chance) * _SKILLS,
+        (answered.hits_std / total) ** 2
+        + ((1 - _SHARES[:, None]) * chance / 2) ** 2
+        + (_SHARES[:, None] * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
-    count, std = answered.hits
-    shares = shares[..., 0]
-    evidence += log_normal(
-        float(count[0]) / total,
-        chance + shares * (1 - chance) * _SKILLS,
-        (std / total) ** 2
-        + ((1 - shares) * chance / 2) ** 2
-        + (shares * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
+    # Rows that agree so much rank right at least as often, and those of a clear path
+    # agree and rank right the more.
+    before = np.where(
+        (shifts <= _SKILLS) & (_LEAST_SKILL * clear <= _SKILLS),
+        (shifts * _SKILLS) ** clear,
+        0,
     )
-    # Rows that agree so much rank right at least as often, and those of a path without
-    # much noise are the likelier the more skilled they are.
-    before = np.where(_SHIFTS[:, None] <= _SKILLS, _SKILLS ** (_SURE * clear), 0)
     with np.errstate(divide="ignore"):
-        evidence += np.log(before / before.sum(axis=1, keepdims=True))
+        joint = evidence[:, :, None] + hits[:, None] + np.log(before)
 
-    posterior = softmax(evidence)
+    posterior = softmax(joint).sum(axis=2)
     trust = np.zeros(len(known))
-    trust[known] = np.tensordot(
-        posterior,
-        np.exp(some + right - either),
-        3,
-    )
+    trust[known] = np.tensordot(posterior, np.exp(some - either), 2)
     return trust

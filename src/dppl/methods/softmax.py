@@ -14,7 +14,6 @@ from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.sensitivity import STEPS as GRID
 from dppl.kernel.queries import (
     ClassCounts,
-    ClassHits,
     Hits,
     NumberOfRecords,
     SecondMoment,
@@ -40,7 +39,7 @@ from dppl.methods.linear import (
     shrunken_mean,
 )
 from dppl.methods.parameters import PersonsParameter, StartParameter, parameters
-from dppl.methods.pooled import Answered, pooled
+from dppl.methods.pooled import ascent_from
 
 
 @parameters
@@ -89,7 +88,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
     statistics above, through the rounded Gaussian; with examples or a start, also the
-    number of records whose own class these rank first, with a start also in each class. Sensitivity: 1 of both numbers of records
+    number of records whose own class these rank first. Sensitivity: 1 of both numbers of records
     and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
@@ -142,13 +141,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
         )  # of the rows which are summed, whose norm no centre changes
         # More for the first three bought nothing.
         hits = {}
-        if examples is not None:
+        if examples is not None or setting.start is not None:
             hits = {"hits": Measurement(Hits(lattice, n_classes), 2)}
-        elif setting.start is not None:
-            hits = {
-                "hits": Measurement(Hits(lattice, n_classes), 1),
-                "class_hits": Measurement(ClassHits(lattice, n_classes), 1),
-            }
         moment = {}
         percent = moment_percent(n_classes, setting.n_features)
         if percent:
@@ -252,32 +246,32 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             )
             return np.asarray(noisy / unit @ basis)
 
-        def hits_of(coef: Float, offsets: Float, name: str) -> tuple[Float, float]:
-            of_one = measure.unit(name)
+        def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
             noisy = measure(
-                name,
+                "hits",
                 weights=coef @ basis.T,
                 offsets=offsets,
                 at=lattice,
             )
-            return noisy / of_one, measure.noise_std(name) / of_one
+            return float(noisy[0]), measure.noise_std("hits")
 
         follow = sizes, frame.spectrum, noise_std
         if (start := setting.start) is not None:
-            rows = start.coef @ frame.axes, start.offsets
-            answered = Answered(
-                sizes=sizes,
-                clip=CLIP,
-                gradient=gradient(np.zeros((setting.n_classes, len(basis)))),
-                noise_std=noise_std,
-                hits=hits_of(*rows, "hits"),
-                class_hits=hits_of(*rows, "class_hits"),
+            ascent = ascent_from(
+                start,
+                frame,
+                sizes,
+                sizes.total,
+                CLIP,
+                noise_std,
+                gradient,
+                hits_of,
+                moment,
             )
-            ascent = Ascent(*follow, moment, pooled(start, frame, answered))
         elif "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
-            hits, std = hits_of(examples.coef, examples.offsets, "hits")
-            ascent = GuidedAscent(*follow, examples, float(hits[0]), std, moment)
+            hits = hits_of(examples.coef, examples.offsets)
+            ascent = GuidedAscent(*follow, examples, *hits, moment)
         else:
             ascent = Ascent(*follow, moment)
         for _ in steps(STEPS - ascent.moves):

@@ -66,10 +66,8 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.NETWORK_GRADIENTS: "sum of clipped gradients ({n_weights} trained weights)",
     Statistic.LONG_GRADIENTS: "number of long gradients",
     Statistic.HESSIANS: "Hessians of each class ({n_classes} x {dim} x {dim})",
-    Statistic.CLASS_HITS: (
-        "number of {records} of each class that are ranked rightly by what the fit starts from, in steps of 1/{steps}"
-    ),
     Statistic.HITS_OF_EXAMPLES: "number of {records} whose own class is ranked first by what the fit starts from",
+    Statistic.HITS_OF_LABELS: "number of {records} one of whose labels is ranked first by what the fit starts from",
     Statistic.SHORTFALLS: "how much less often than others each class is predicted ({n_classes})",
     Statistic.LABEL_SHORTFALLS: "how many more records have each label than it is predicted for ({n_classes})",
     Statistic.PUBLIC_POSITIONS: "positions of {n_selected} public rows for each of {n_classes} classes",
@@ -109,6 +107,7 @@ COUNTED: Mapping[Code, tuple[str, str]] = {
     Statistic.NUMBER_OF_RECORDS: ("{record}", "{records}"),
     Statistic.RECORDS_OF_CLASSES: ("{record}", "{records}"),
     Statistic.HITS_OF_EXAMPLES: ("{record}", "{records}"),
+    Statistic.HITS_OF_LABELS: ("{record}", "{records}"),
     Statistic.LONG_GRADIENTS: ("gradient", "gradients"),
     Statistic.TEACHER_VOTES: ("vote", "votes"),
     Statistic.NEIGHBOUR_VOTES: ("vote", "votes"),

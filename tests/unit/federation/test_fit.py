@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import jsonschema
@@ -22,7 +23,7 @@ from dppl import (
 from dppl._utils.fingerprint import Fingerprint
 from dppl.encoders import load_encoder
 from dppl.encoders.columns import columns_of, read_schema
-from dppl.errors import EngineError, InputError, ParameterError
+from dppl.errors import DpplError, EngineError, InputError, ParameterError
 from dppl.federation import Federation, InProcess, Party
 from dppl.federation.protocol import Message
 from dppl.io import EmbeddingTable
@@ -72,6 +73,31 @@ def test_the_model_is_bit_for_bit_the_one_of_the_same_answers_in_one_process(
     assert released != tensors_of(other)
     X = tables()["north"][0]
     assert model.predict_proba(X).tobytes() == again.predict_proba(X).tobytes()
+
+
+def test_a_plan_may_start_from_a_model_that_institutions_know(tmp_path):
+    """Federated like any other fit; who has not listed the model refuses the plan, and nobody pays."""
+    X, y, _ = tables()["north"]
+    start = SoftmaxPrototypes(BUDGET, CLASSES).fit(X, y)
+    start.save(tmp_path / "start.safetensors")
+    model = made(SoftmaxPrototypes, start=tmp_path / "start.safetensors")
+    with parties(tmp_path) as opened, pytest.raises(DpplError, match="public inputs"):
+        model.fit(Federation(InProcess(opened)))
+    with parties(tmp_path, public=[start]) as opened:
+        model.fit(Federation(InProcess(opened))).save(tmp_path / "model.safetensors")
+    for name in NAMES:
+        ledger = Ledger(tmp_path / f"{name}.db", "wards")
+        assert len(ledger.releases()) == 1
+        verified = dppl.verify(tmp_path / "model.safetensors", ledger=ledger)
+        assert verified.holds, verified
+    said = str(model.guarantee_)
+    assert sha256((tmp_path / "start.safetensors").read_bytes()).hexdigest() in said
+    (both,) = (
+        one["mu"]
+        for one in model.guarantee_.not_covered
+        if one.code is Caveat.ALSO_IN_STARTS
+    )
+    assert both == pytest.approx(np.hypot(model.guarantee_.mu, start.guarantee_.mu))
 
 
 def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_of_each(

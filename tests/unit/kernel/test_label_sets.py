@@ -17,6 +17,7 @@ from dppl.kernel.queries.base import ADD_REMOVE, REPLACE_ONE
 from dppl.kernel.queries.label_gradients import (
     LabelCounts,
     LabelGradients,
+    LabelHits,
     LabelShortfalls,
 )
 from dppl.kernel.records import HeldRecords, private_data
@@ -209,6 +210,10 @@ ASKS = {
     "counts of more than there are": (LabelCounts(N_CLASSES, 99), {}),
     "gradients": (LabelGradients(LATTICE, N_CLASSES), FLAT),
     "steep gradients": (LabelGradients(LATTICE, N_CLASSES), STEEP),
+    "hits": (
+        LabelHits(LATTICE, N_CLASSES),
+        {"weights": STEEP["weights"], "offsets": np.zeros(N_CLASSES)},
+    ),
     "shortfalls": (LabelShortfalls(LATTICE, N_CLASSES), FLAT),
     "steep shortfalls": (LabelShortfalls(LATTICE, N_CLASSES), STEEP),
 }
@@ -317,6 +322,7 @@ def unshared(patch):
         return whole(replace(self, numbers=np.arange(len(self.codes))), *asked)
 
     patch.setattr(WholePersons, "shares", each_alone)
+    patch.setattr(WholePersons, "right", lambda self, records: records.sum())
     patch.setattr(joint.Persons, "clipped", lambda self, steps, *_: steps)
 
 
@@ -327,7 +333,7 @@ def unshared(patch):
         *(
             (unclipped, name, check_reach)
             for name in ASKS
-            if not name.startswith("counts")
+            if not name.startswith(("counts", "hits"))
         ),
         *((unshared, name, check_persons) for name in ASKS),
     ],
@@ -336,6 +342,21 @@ def test_a_query_that_moves_further_is_noticed(fault, name, check, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         check(name)
+
+
+def test_a_record_hits_by_its_labels_alone():
+    """By one of several that is ranked first, never without a label or by a row that cannot be used."""
+    rows = np.vstack([np.eye(DIM)[[0, 0, 0, 1]], np.full(DIM, np.nan)])
+    sets = np.eye(N_CLASSES, dtype=bool)[[0, 1, 2, 1, 0]]
+    sets[1, 0] = True
+    sets[3] = False
+    query = LabelHits(LATTICE, N_CLASSES)
+    asked = {"weights": np.eye(N_CLASSES, DIM), "offsets": np.zeros(N_CLASSES)}
+    for first, hits in ((0, 2), (1, 1), (2, 0), (3, 0), (4, 0)):
+        held = HeldRecords(
+            rows[first:], np.array([0, 0, 0, 0, -1])[first:], label_sets=sets[first:]
+        )
+        assert held.total(query, **asked).tolist() == [hits]
 
 
 @pytest.mark.parametrize("name", ASKS)

@@ -17,7 +17,6 @@ from dppl.kernel.queries.grams import ClassGramMatrices, GramMatrix
 from dppl.kernel.queries.second_moment import SecondMoment
 from dppl.kernel.queries.softmax_curvatures import SoftmaxCurvatures
 from dppl.kernel.queries.softmax_gradients import (
-    ClassHits,
     Hits,
     LongResiduals,
     Shortfalls,
@@ -98,12 +97,6 @@ WORST = {
         {"weights": STEEP, "offsets": np.zeros(CLASSES)},
         LONG,
         -LONG,
-    ),
-    "hits of each class": (
-        ClassHits(LATTICE, CLASSES),
-        {"weights": STEEP, "offsets": np.zeros(CLASSES)},
-        LONG,
-        None,
     ),
     "shortfalls": (
         Shortfalls(LATTICE, CLASSES),

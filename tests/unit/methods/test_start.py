@@ -17,6 +17,7 @@ from dppl import (
     GaussianDP,
     Ledger,
     MeanPrototypes,
+    MultiLabelPrototypes,
     PrivateSearch,
     PublicData,
     SoftmaxPrototypes,
@@ -26,9 +27,7 @@ from dppl._utils import tensorfile
 from dppl._utils.metadata import ENCODER
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable, load_sample
-from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.terms import Caveat, PublicInput
-from dppl.kernel.queries import ClassHits, Hits
 from dppl.methods import pooled as module
 from dppl.methods.linear import STEPS, Ascent, ClassSizes, Frame
 from dppl.methods.model_file import KEY
@@ -82,39 +81,16 @@ def together(model):
     return found
 
 
-# The query
-
-ROWS = Lattice(6).transform(X)
-CODES = np.arange(60) % 3
-
-
-def of_each(codes, weights, rows=ROWS):
-    query = ClassHits(Lattice(6), 3)
-    asked = query.checked(weights=weights, offsets=np.zeros(3))
-    asked.pop("lattice")
-    return query.exact([rows], codes, **asked)
-
-
-def test_hits_of_each_class_add_up_to_all_hits():
-    weights = np.eye(3, 6)
-    found = of_each(CODES, weights)
-    query = Hits(Lattice(6), 3)
-    asked = query.checked(weights=weights, offsets=np.zeros(3))
-    asked.pop("lattice")
-    assert found.sum() == 2**16 * query.exact([ROWS], CODES, **asked)[0]
-    assert (found > 0).all()
-    assert (found < 2**16 * 20).all()
-    # A record without a class counts nowhere, and the last record moves its own alone.
-    codes = np.append(CODES[:-1], -1)
-    assert set(found - of_each(codes, weights)) <= {0, 2**16}
-    assert (found - of_each(codes, weights))[:2].tolist() == [0, 0]
-
-
 # What it gains and costs
 
 
 def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
-    """Means of four seeds. In three such means the gain was .064 to .075, and the loss .007 at most."""
+    """Means of four seeds, of which each has its own noise.
+
+    In simulations the gain was .06 to .08 with a standard error of .014 over 8 draws, and
+    the loss .014 with one of .006 at mu = 0.25: a mean of four is below the bounds in less
+    than 1 of 1,000.
+    """
     names = np.random.default_rng(5).permutation(SAMPLE.classes)
     wrong = OLD[0], names[np.searchsorted(SAMPLE.classes, OLD[1])]
 
@@ -128,7 +104,9 @@ def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
             ]
         )
 
-    assert mean(OLD, 0.25, 1.0) > mean(None, 0.25, None) + 0.03
+    alone = mean(None, 0.25, None)
+    assert mean(OLD, 0.25, 1.0) > alone + 0.03
+    assert mean(wrong, 0.25, 1.0) > alone - 0.05
     alone = mean(None, 1.0, None)
     assert mean(wrong, 1.0, 1.0) > alone - 0.02
     monkeypatch.setattr(module, "trust_in", lambda coef, known, *_: known.astype(float))
@@ -136,15 +114,11 @@ def test_a_right_start_gains_and_a_wrong_one_costs_little(monkeypatch):
 
 
 def answered(sizes, gradient, hits, noise_std=1.0):
-    """Return answers of which `hits` are the numbers by class."""
-    return Answered(
-        sizes=sizes,
-        clip=CLIP,
-        gradient=gradient,
-        noise_std=noise_std,
-        hits=(np.array([hits.sum()]), 1.0),
-        class_hits=(hits, 1.0),
-    )
+    """Return answers after one gradient from zero."""
+    dim = gradient.shape[1]
+    alone = Ascent(sizes, np.full(dim, 1 / dim), noise_std)
+    alone.move(gradient)
+    return Answered(sizes, sizes.total, CLIP, noise_std, alone, hits, 1.0)
 
 
 @pytest.mark.parametrize("n_right", [0, 3, 6])
@@ -156,8 +130,7 @@ def test_trust_goes_to_the_rows_that_the_gradient_bears_out(n_right):
     if n_right == 3:
         moved[3:] = 4, 5, 3
     gradient = 0.5 * CLIP * 100 * rows
-    hits = np.where(moved == np.arange(6), 80.0, 2.0)
-    answers = answered(sizes, gradient, hits)
+    answers = answered(sizes, gradient, 80.0 * n_right)
     found = trust_in(rows[moved], np.ones(6, bool), answers, 0.5)
     assert (found[:n_right] > 0.9).all()
     assert (found[n_right:] < 0.1).all()
@@ -185,14 +158,12 @@ def test_the_path_is_the_mean_of_both_by_known_precision(monkeypatch):
         variance=np.full(3, float(STEPS)),
     )
     frame = Frame.of(None, 6)
-    pool = pooled(read, frame, answered(sizes, gradient, np.full(3, 90.0)))
+    pool = pooled(read, frame, answered(sizes, gradient, 270.0))
     np.testing.assert_allclose(pool.path, read.path)  # half of 200 records over 100
     np.testing.assert_allclose(pool.weights, 1)
     np.testing.assert_allclose(pool.sizes.total, 200 * 3)
     precise = replace(read, variance=np.full(3, 1e-6))
-    assert (
-        pooled(precise, frame, answered(sizes, gradient, np.full(3, 90.0))).weights < 1
-    ).all()
+    assert (pooled(precise, frame, answered(sizes, gradient, 270.0)).weights < 1).all()
 
 
 def test_the_stated_variance_of_the_path_is_that_of_its_noise():
@@ -321,6 +292,36 @@ def test_a_search_adds_up_with_no_start(tmp_path):
     search = PrivateSearch(estimator, {"start": [None]}, mean_runs=2).fit(X, Y)
     with pytest.raises(ParameterError, match="cost in Gaussian DP"):
         small(search.best_estimator_)
+
+
+def test_a_start_of_several_labels(tmp_path):
+    """It gained .10 to .45 of subset accuracy in six draws; the ledger and the file know it as of one label."""
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0))
+
+    def several(records, mu, start=None, seed=None, **more):
+        model = MultiLabelPrototypes(
+            GaussianDP(mu),
+            SAMPLE.classes,
+            public=PUBLIC,
+            start=start,
+            random_state=seed,
+        )
+        return model.fit(records[0], [[one] for one in records[1].tolist()], **more)
+
+    old, new = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
+    several(OLD, 1.0, ledger=ledger, partition="1").save(old)
+    several(NEW, 0.25, old, ledger=ledger, partition="2").save(new)
+    assert together(dppl.load(new)) == pytest.approx(np.hypot(1, 0.25))
+    found = verify(new, ledger=ledger)
+    assert found.holds, str(found)
+    truth = [[one] for one in SAMPLE.y_test.tolist()]
+    alone, gained = (
+        several(NEW, 0.25, start, seed=0).score(SAMPLE.X_test, truth)
+        for start in (None, several(OLD, 1.0, seed=0))
+    )
+    assert gained > alone + 0.05
+    with pytest.raises(ParameterError, match="fitted MultiLabelPrototypes"):
+        several(NEW, 0.25, fit())
 
 
 def test_a_copy_of_an_estimator_has_a_fitted_start():

@@ -26,6 +26,29 @@ from dppl.kernel.lattice.residuals import (
 from dppl.kernel.lattice.stream import cut, in_order
 
 
+def label_hits(
+    lattice: Lattice,
+    blocks: Iterable[Int8],
+    label_sets: NDArray[np.bool_],
+    weights: Float,
+    offsets: Float | None,
+) -> NDArray[np.bool_]:
+    """Mark the records one of whose labels has the largest logit, or shares it; each by its own row alone."""
+    layer = IntegerLayer(weights, offsets, lattice)
+
+    def right(item: tuple[int, Int8]) -> NDArray[np.bool_]:
+        start, block = item
+        logits = layer.logits(block)
+        first = logits >= logits.max(axis=0)
+        return np.asarray(
+            (first.T & label_sets[start : start + len(block)]).any(axis=1)
+        )
+
+    return np.concatenate(
+        [np.zeros(0, bool), *in_order(right, cut(blocks, layer.block_rows))]
+    )
+
+
 def label_shortfalls(
     lattice: Lattice,
     blocks: Iterable[Int8],

@@ -70,6 +70,7 @@ _TABLE: dict[Statistic, _Entry] = {
             Statistic.NUMBER_OF_RECORDS,
             Statistic.LONG_GRADIENTS,
             Statistic.HITS_OF_EXAMPLES,
+            Statistic.HITS_OF_LABELS,
             Statistic.RIGHT_ANSWERS,
         ),
         (lambda of: Fraction(1), 1),
@@ -77,7 +78,6 @@ _TABLE: dict[Statistic, _Entry] = {
     **dict.fromkeys(
         (
             Statistic.CLASS_COUNTS,
-            Statistic.CLASS_HITS,
             Statistic.TOTALS,
             Statistic.CLASS_OUTCOMES,
             Statistic.BAND_OUTCOMES,

@@ -142,7 +142,7 @@ class Statistic(Code):
     LONG_GRADIENTS = "long_gradients"
     HESSIANS = "hessians", {"n_classes": int, "dim": int}
     HITS_OF_EXAMPLES = "hits_of_examples"
-    CLASS_HITS = "class_hits", {"steps": int}
+    HITS_OF_LABELS = "hits_of_labels"
     SHORTFALLS = "shortfalls", {"n_classes": int}
     LABEL_SHORTFALLS = "label_shortfalls", {"n_classes": int}
     PUBLIC_POSITIONS = "public_positions", {"n_selected": int, "n_classes": int}

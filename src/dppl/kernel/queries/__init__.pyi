@@ -9,10 +9,10 @@ from .grams import ClassGramMatrices as ClassGramMatrices
 from .grams import GramMatrix as GramMatrix
 from .label_gradients import LabelCounts as LabelCounts
 from .label_gradients import LabelGradients as LabelGradients
+from .label_gradients import LabelHits as LabelHits
 from .label_gradients import LabelShortfalls as LabelShortfalls
 from .second_moment import SecondMoment as SecondMoment
 from .softmax_curvatures import SoftmaxCurvatures as SoftmaxCurvatures
-from .softmax_gradients import ClassHits as ClassHits
 from .softmax_gradients import Hits as Hits
 from .softmax_gradients import LongResiduals as LongResiduals
 from .softmax_gradients import Shortfalls as Shortfalls

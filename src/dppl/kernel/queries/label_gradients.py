@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice.label_residuals import label_residuals, label_shortfalls
+from dppl.kernel.lattice.label_residuals import (
+    label_hits,
+    label_residuals,
+    label_shortfalls,
+)
 from dppl.kernel.lattice.residuals import (
     WEIGHT_STEPS,
     SoftmaxGradient,
@@ -26,7 +30,11 @@ from dppl.kernel.queries.base import (
     first_labels,
     shares,
 )
-from dppl.kernel.queries.softmax_gradients import SoftmaxGradients, SoftmaxQuery
+from dppl.kernel.queries.softmax_gradients import (
+    Hits,
+    SoftmaxGradients,
+    SoftmaxQuery,
+)
 
 if TYPE_CHECKING:
     from dppl.kernel.persons import WholePersons
@@ -104,6 +112,27 @@ class LabelGradients(SoftmaxGradients):
             persons=None if persons is None else persons.in_turn,
             residuals_of=partial(label_residuals, label_sets),
         )
+
+
+class LabelHits(Hits):
+    """The number of records, or persons by most of theirs, one of whose labels has the largest logit: 0 or 1 each."""
+
+    _code = Statistic.HITS_OF_LABELS
+    reads_label_sets = True
+
+    def exact(  # type: ignore[override]
+        self,
+        blocks: Blocks,
+        codes: Codes,
+        *,
+        weights: Float,
+        offsets: Float,
+        label_sets: NDArray[np.bool_],
+        persons: WholePersons | None = None,
+    ) -> Int64:
+        """Return it, shape (1,)."""
+        right = label_hits(self.lattice, blocks, label_sets, weights, offsets)
+        return self._number(right & (codes >= 0), persons)
 
 
 class LabelShortfalls(SoftmaxQuery):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
@@ -17,7 +18,7 @@ from dppl.kernel.lattice.residuals import (
 )
 from dppl.kernel.mechanisms.gaussian import RoundedGaussian
 from dppl.kernel.privacy import Budget
-from dppl.kernel.privacy.sensitivity import RESOLUTION, STEPS
+from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries.base import (
     ADD_REMOVE,
@@ -181,39 +182,12 @@ class Hits(SoftmaxQuery):
     ) -> Int64:
         """Return it, shape (1,)."""
         right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
-        if persons is None:
-            number = right.sum()
-        else:
-            number = persons.right(right)
+        return self._number(right, persons)
+
+    @staticmethod
+    def _number(right: NDArray[np.bool_], persons: WholePersons | None) -> Int64:
+        number = right.sum() if persons is None else persons.right(right)
         return np.array([number], np.int64)
-
-
-class ClassHits(SoftmaxQuery):
-    """How many records of each class have the largest logit there, in steps of 1/2¹⁶.
-
-    A record adds 2¹⁶ to its own class, or nothing. What a whole person adds is part of
-    what they add to `ClassCounts`, which is 2¹⁶ long at most.
-    """
-
-    statistic = Term(Statistic.CLASS_HITS, steps=STEPS)
-    unit = float(STEPS)  # a record
-    whole_persons = True
-
-    def exact(
-        self,
-        blocks: Blocks,
-        codes: Codes,
-        *,
-        weights: Float,
-        offsets: Float,
-        persons: WholePersons | None = None,
-    ) -> Int64:
-        """Return them, shape (n_classes,)."""
-        right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
-        each = shares(codes, np.full(self.n_classes, STEPS), persons)[right]
-        # Integers below 2⁵³: exact in any order.
-        sums = np.bincount(codes[right], each.astype(np.float64), self.n_classes)
-        return sums.astype(np.int64)
 
 
 class Shortfalls(SoftmaxQuery):
