@@ -14,7 +14,7 @@ from dppl._utils.progress import progress
 from dppl.cli._models import load_model
 from dppl.cli._output import echo, note, print_model, printable, tell_owner
 from dppl.cli._paths import MODEL, check_output, overlaps, refuse_private
-from dppl.cli._records import Persons, X, Y, labels_hint, reading
+from dppl.cli._records import Engine, Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
 from dppl.cli._training import Fitting, Method
 from dppl.cli.embed import load_encoder, resumable
@@ -97,7 +97,7 @@ class Training(X, Y, Fitting):
 
 
 @request("encoder", "out", "classes", "epsilon", "delta", "start")
-class Train(Training, Persons, Method):
+class Train(Training, Persons, Method, Engine):
     r"""Embed images or texts, train a private classifier, and save it.
 
     Does what `dppl embed` and `dppl fit` do, one after the other. After an
@@ -150,6 +150,7 @@ class Train(Training, Persons, Method):
         if self.was_killed_at_its_end():
             return
         report = self.check_outputs(public, described_in, self.start)
+        engine = self.tasks()
         budget = self.budget()
         classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
@@ -195,6 +196,7 @@ class Train(Training, Persons, Method):
                 examples=examples,
                 overwrite=self.force,
                 columns=self.columns(),
+                engine=engine,
                 watch=partial(_watch, self.folder),
                 **account,
             )
