@@ -16,14 +16,14 @@ BUDGET = {
     ".": 4850,
     "_utils": 4750,
     "audit": 7350,
-    "cli": 24250,
+    "cli": 24500,
     "continual": 7000,
     "encoders": 20450,
     "evaluation": 12350,
     "export": 6750,
     "federation": 12950,
     "finetune": 18050,
-    "io": 31900,
+    "io": 32100,
     "kernel": 66400,
     "lab": 57300,
     "methods": 26700,
@@ -31,7 +31,7 @@ BUDGET = {
     "prediction": 7800,
     "serve": 7100,
     "statement": 15950,
-    "training": 10900,
+    "training": 11050,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67
