@@ -15,7 +15,7 @@ from dppl import (
 from dppl.lab import LeastSquares
 from dppl.methods import LinearProbe
 from measuring import entry, extra_memory
-from peers import numpy_means, numpy_probe, numpy_public
+from plain_numpy import numpy_means, numpy_probe, numpy_public
 
 UNIT = "memory over that of the inputs"
 

@@ -1,11 +1,11 @@
-"""Measure the library against this machine's peaks, against sizes and against peers, and write RESULTS.md.
+"""Measure the library against this machine's peaks, against sizes and against NumPy, and write RESULTS.md.
 
     python benchmarks/run.py [--quick] [--only kernels ...] [--folder benchmarks]
 
 All that is compared is a ratio within one run, in CPU seconds of one thread;
 `compare.py` holds such a file against the committed one. Each part runs in a process of
 its own. Parts whose packages are not installed are left out with the reason; all of
-them take `pip install torch opacus diffprivlib dp-learning-ff 'scikit-learn<1.8'`.
+them take `pip install torch opacus`.
 Under 8 minutes on a laptop, and under one with --quick, whose small sizes say that
 everything runs and nothing else. Exit code 1 if a part fails, which is then missing
 from the results.
@@ -33,8 +33,6 @@ PACKAGES = (
     "numba",
     "torch",
     "opacus",
-    "diffprivlib",
-    "dp-learning-ff",
 )
 LIMIT = 600
 
@@ -168,11 +166,7 @@ PARTS = {
         ("torch", "opacus"),
     ),
     "growth": ("Growth", _named("growth", "exponents"), ()),
-    "numpy": ("Peers", _named("peers", "plain_numpy"), ()),
-    "scikit-learn": ("Peers", _named("peers", "scikit_learn"), ()),
-    "opacus": ("Peers", _named("peers", "opacus"), ("torch", "opacus")),
-    "dp-learning-ff": ("Peers", _named("peers", "dp_learning_ff"), ("dp_learning_ff",)),
-    "diffprivlib": ("Peers", _named("peers", "diffprivlib"), ("diffprivlib.models",)),
+    "numpy": ("Beside NumPy", _named("plain_numpy", "plain_numpy"), ()),
 }
 
 
@@ -268,7 +262,7 @@ def page(results):
         "",
         f"By `python benchmarks/run.py{' --quick' if results['quick'] else ''}` in {results['seconds']} s on "
         f"{results['machine']}, with a load of {results['load before']} before. Ratios within one run, in CPU seconds "
-        "of one thread; guarantees of peers differ (`benchmarks/peers.py`).",
+        "of one thread. Other libraries are in `docs/compare.md`, commands in `benchmarks/COMMANDS.md`.",
         "",
         f"Versions: {versions}.",
     ]

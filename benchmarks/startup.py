@@ -31,7 +31,7 @@ PROGRAMS = {
     "dppl train --help": (["-m", "dppl", "train", "--help"], 3.5),
     "dppl fit, refused": (["-m", "dppl", "fit", "nowhere.npz"], 3),
     "dppl show": (["-m", "dppl", "show", "MODEL"], 7),
-    "dppl verify": (["-m", "dppl", "verify", "MODEL"], 27),
+    "dppl verify": (["-m", "dppl", "verify", "MODEL"], 8),
     "load and predict": (
         [
             "-c",

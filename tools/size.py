@@ -23,7 +23,7 @@ BUDGET = {
     "export": 6750,
     "federation": 12950,
     "finetune": 18050,
-    "io": 31950,
+    "io": 32100,
     "kernel": 66400,
     "lab": 57650,
     "methods": 27000,

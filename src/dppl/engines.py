@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Protocol, TypeVar
+from urllib.parse import parse_qsl
 
 from dppl._utils import validate
 from dppl._utils.optional import optional
@@ -35,6 +36,8 @@ Value = TypeVar("Value")
 
 # Items of a task: enough to take longer than its start, and few to be done again.
 _ITEMS_PER_TASK = 4
+# What an address may say of each task, and its type.
+_OF_A_TASK: dict[str, Callable[[str], Any]] = {"cores": int, "gpus": float}
 # How often a task is started over after its process or machine died.
 _RETRIES = 5
 
@@ -102,9 +105,12 @@ class RayEngine:
     # Processor cores that a task reserves. As many as a machine has let one process do
     # all of a fit there, with as many threads, and keep its rows from pass to pass.
     cores: int = 1
+    # Graphics processors that a task reserves; below 1, tasks share one. Not measured.
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         validate.positive_integer(cores=self.cores)
+        validate.not_negative(gpus=self.gpus)
 
     def check(self) -> None:
         """Run a task that does nothing, to see that the cluster works."""
@@ -118,7 +124,9 @@ class RayEngine:
         ray = self._connected()
         with _in_our_words(ray):
             places = self._places(ray)
-            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores)(_outcomes)
+            task = ray.remote(
+                max_retries=_RETRIES, num_cpus=self.cores, num_gpus=self.gpus
+            )(_outcomes)
             shared = ray.put(function)
         # The item of a number goes to the same process in every pass, which has kept
         # what it read for the last one.
@@ -152,12 +160,15 @@ class RayEngine:
             del done, outcomes, outcome  # lets the store forget it
 
     def _places(self, ray: Any) -> list[dict[str, Any]]:
-        """Return the options by which a task runs in a certain process, of as many as the machines have cores for."""
-        cores = {
-            node["NodeID"]: node["Resources"].get("CPU", 0)
-            for node in ray.nodes()
-            if node["Alive"]
-        }
+        """Return the options by which a task runs in a certain process, of as many as the machines have room for."""
+        room = {}
+        for node in ray.nodes():
+            if node["Alive"]:
+                has = node["Resources"].get
+                room[node["NodeID"]] = int(has("CPU", 0)) // self.cores
+                if self.gpus:
+                    on_gpus = int(has("GPU", 0) / self.gpus)
+                    room[node["NodeID"]] = min(room[node["NodeID"]], on_gpus)
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         processes = [
             # As long as the machine lives. Ray gives a process tasks of one environment
@@ -166,9 +177,13 @@ class RayEngine:
                 "scheduling_strategy": affinity(machine, soft=True),
                 "runtime_env": {"env_vars": {"DPPL_PROCESS": str(process)}},
             }
-            for machine in sorted(cores)
-            for process in range(int(cores[machine]) // self.cores)
+            for machine in sorted(room)
+            for process in range(room[machine])
         ]
+        if self.gpus and not processes:
+            raise EngineError(
+                f"no machine of the cluster has {self.cores} cores and {self.gpus:g} GPUs; ask for fewer."
+            )
         return processes if len(processes) > 1 else [{}]
 
     def _connected(self) -> Any:
@@ -197,15 +212,24 @@ class RayEngine:
 
 
 def engine_of(where: str) -> Engine:
-    """Return the engine of a name: ``local``, ``ray`` on this machine, or the address of a cluster."""
+    """Return the engine of a name: ``local``, ``ray`` on this machine, or an address; ``?gpus=`` is of its tasks."""
     if where == "local":
         return LocalEngine()
-    if where not in ("ray", "auto") and ":" not in where:
+    address, _, asked = where.partition("?")
+    if address not in ("ray", "auto") and ":" not in address:
         raise ParameterError(
             f"must be local, ray, or the address of a cluster, such as auto or ray://HOST:10001; got {where!r}.",
             parameter="engine",
         )
-    return RayEngine(None if where == "ray" else where)
+    given = dict(parse_qsl(asked, keep_blank_values=True))
+    try:
+        taken = {name: _OF_A_TASK[name](value) for name, value in given.items()}
+    except (KeyError, ValueError):
+        raise ParameterError(
+            f"may say after ? how many cores and gpus a task takes, as in ray?cores=2&gpus=0.5; got {where!r}.",
+            parameter="engine",
+        ) from None
+    return RayEngine(None if address == "ray" else address, **taken)
 
 
 def _outcomes(

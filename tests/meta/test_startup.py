@@ -168,8 +168,16 @@ def test_a_fit_from_the_prompt_imports_no_library_that_it_does_not_use(tmp_path)
         typed("fit", str(tmp_path / table), *options, str(tmp_path / one))
         for table, one in tables.items()
     ]
+    checks = [
+        typed(command, str(tmp_path / "model.safetensors"))
+        for command in ("show", "verify")
+    ]
     *fits, control = imported(
-        [*typed_fits, "import dppl; print(dppl.MeanPrototypes().__sklearn_tags__())"]
+        [
+            *typed_fits,
+            *checks,
+            "import dppl; print(dppl.MeanPrototypes().__sklearn_tags__())",
+        ]
     )
     assert not set.union(*fits) & {
         "scipy",

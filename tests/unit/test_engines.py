@@ -723,10 +723,42 @@ def test_engines_have_names(monkeypatch):
     assert engine_of("local") == LocalEngine()
     assert (engine_of("ray"), engine_of("auto")) == (RayEngine(), RayEngine("auto"))
     assert engine_of("ray://head:10001") == RayEngine("ray://head:10001")
-    with pytest.raises(
-        ParameterError, match="engine must be local, ray, or the address"
+    assert engine_of("ray://head:10001?cores=2&gpus=0.5") == RayEngine(
+        "ray://head:10001", cores=2, gpus=0.5
+    )
+    for wrong, message in (
+        ("dask", "engine must be local, ray, or the address"),
+        ("ray?gpu=1", "engine may say after .* how many cores and gpus"),
+        ("ray?cores=", "engine may say after .* how many cores and gpus"),
+        ("ray?cores=0", "cores must be an integer"),
+        ("ray?gpus=-1", "gpus must be a finite number of at least 0"),
     ):
-        engine_of("dask")
+        with pytest.raises(ParameterError, match=message):
+            engine_of(wrong)
+
+
+def test_tasks_go_where_there_is_room_for_them():
+    """On a machine with four cores and a GPU, and on one that has six cores alone."""
+    nodes = [
+        {"NodeID": "a", "Alive": True, "Resources": {"CPU": 4.0, "GPU": 1.0}},
+        {"NodeID": "b", "Alive": True, "Resources": {"CPU": 6.0}},
+        {"NodeID": "c", "Alive": False, "Resources": {"CPU": 6.0, "GPU": 8.0}},
+    ]
+    scheduling = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+    ray = SimpleNamespace(
+        nodes=lambda: nodes, util=SimpleNamespace(scheduling_strategies=scheduling)
+    )
+
+    def machines(**given):
+        places = RayEngine(**given)._places(ray)
+        return "".join(place.get("scheduling_strategy", "") for place in places)
+
+    assert machines() == "aaaabbbbbb"
+    assert machines(cores=3) == "abb"
+    assert machines(gpus=0.5) == "aa"
+    assert machines(gpus=0.1) == "aaaa"
+    with pytest.raises(EngineError, match=r"no machine .* 5 cores and 0\.5 GPUs"):
+        machines(cores=5, gpus=0.5)
 
 
 def test_sums_are_those_of_one_process(folder):

@@ -55,8 +55,10 @@ def parse_any(text: str | bytes) -> Any:
 
     A number that only rounding makes whole is a `Decimal`, and no id.
     """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
-        return json.loads(text, parse_float=_faithful)
+        return _ANY.decode(text)
     except RecursionError:
         raise ValueError("a text of JSON has too many levels") from None
 
@@ -65,6 +67,9 @@ def _faithful(digits: str) -> float | Decimal:
     value = float(digits)
     rounded = value.is_integer() and Decimal(digits) != value
     return Decimal(digits) if rounded else value
+
+
+_ANY = json.JSONDecoder(parse_float=_faithful)  # made once, as it takes time
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

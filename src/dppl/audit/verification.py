@@ -35,7 +35,6 @@ from dppl.kernel.privacy.terms import (
 )
 from dppl.methods import EmbeddingClassifier, PublicData
 from dppl.methods.model_file import FINETUNED, KEY, load, unfitted
-from dppl.methods.private_search import promised_again
 from dppl.methods.released import Reported
 from dppl.methods.start import Start
 from dppl.statement import words
@@ -251,6 +250,9 @@ def _promised(
     if Unit(stated["unit"]) is Unit.PERSON:
         groups = ()
     if stated["releases"] and "mean_runs" in stated["releases"][0]["cost"]:
+        # Here, because only the model of a search needs scikit-learn.
+        from dppl.methods.private_search import promised_again
+
         return promised_again(stated["releases"][0], estimator, width, groups)
     promised = estimator.plan(width).guarantee_on(np.empty((0, width)), groups)
     if not stated.get("parties"):

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dppl import io
+from dppl import engines, io
 from dppl.cli._output import note
 from dppl.cli._pairs import parse_pairs
 from dppl.cli._request import argument, option, request
@@ -221,9 +221,15 @@ class Engine:
 
     engine: str = option(
         "local|ray|ADDRESS",
-        "ray: in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster (docs/scale.md). Default local.",
+        "ray: in tasks of Ray on this machine; auto or ray://HOST:10001: on a cluster (docs/scale.md). After ? what a "
+        "task takes, such as 'ray?gpus=1'. Default local.",
         "local",
+        typed={"cores": "cores of --engine", "gpus": "gpus of --engine"},
     )
+
+    def tasks(self) -> engines.Engine | None:
+        """Return what spreads the work, or None where this process does it."""
+        return None if self.engine == "local" else engines.engine_of(self.engine)
 
 
 def labels_hint(records: io.Source) -> str:

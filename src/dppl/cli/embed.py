@@ -15,7 +15,6 @@ from dppl.cli._pairs import parse_pairs
 from dppl.cli._records import Engine, Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
 from dppl.cli._unusable import BeforeCharge
-from dppl.engines import engine_of
 from dppl.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class Embed(X, Y, Persons, BeforeCharge, Engine):
         options = parse_pairs(self.options, "options", _OPTIONS)
         precision = options.pop("precision", "auto")
         options["unusable"] = "stop" if self.unusable == "stop" else "skip"
-        engine = engine_of(self.engine)
+        engine = self.tasks()
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source()
         self.check_first(lambda: (records, None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +26,14 @@ from dppl.cli._output import (
     tell_owner,
 )
 from dppl.cli._paths import check_output
-from dppl.cli._records import Persons, Y, labels_hint, reading, require_labels
+from dppl.cli._records import (
+    Engine,
+    Persons,
+    Y,
+    labels_hint,
+    reading,
+    require_labels,
+)
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli._training import Account, NoiseBudget
 from dppl.cli._unusable import BeforeCharge
@@ -61,7 +67,7 @@ class _Tested:
 
 
 @request("epsilon", "delta", "out", "groups", "json")
-class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
+class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account, Engine):
     r"""Measure how good a model is on labelled records.
 
     With a budget, the numbers may be released, such as 0.82 (0.80 to 0.84): the
@@ -127,6 +133,13 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                     "needs probabilities, which DATA does not have.",
                     parameter="max_error",
                 )
+        if self.tasks() is not None and (
+            self._is_class_list() or self.holds_embeddings()
+        ):
+            raise ParameterError(
+                "is for images and texts, which DATA does not hold.",
+                parameter="engine",
+            )
         for name in ("ledger", "out"):
             if getattr(self, name) is not None and not self._is_private():
                 raise ParameterError(
@@ -213,10 +226,9 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         from dppl.evaluation.measuring import check
         from dppl.evaluation.raw_records import labels_and_persons
         from dppl.kernel.privacy.terms import Unit
-        from dppl.prediction.pending import pending_of_source
+        from dppl.prediction.pending import pending_of_windows
         from dppl.reasons import NoSum
         from dppl.statement import words
-        from dppl.training.embedding import embed_windows
 
         if self._is_class_list():
             yield self._predicted()
@@ -243,25 +255,18 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         )
         predictor = self.load_predictor(model)
         labels, persons = labels_and_persons(source)
-        with self.keeping(model, predictor.encoder) as kept:
-            # Before anything is charged: an interruption would lose the charge.
-            if kept is not None:
-                with progress("embedding", source.count) as advance:
-                    embedded = embed_windows(
-                        source, predictor.encoder, progress=advance, kept=kept
-                    )
-                    deque(embedded, maxlen=0)
-            with progress("embedding", source.count) as advance:
-                pending = pending_of_source(
-                    model, source, len(labels), predictor, advance, kept
-                )
-                yield _Tested(
-                    pending,
-                    None,
-                    labels,
-                    None if self.groups is None else persons,
-                    model.classes_,
-                )
+        # Before anything is charged: an interruption would lose the charge.
+        with self.embedded(
+            model, source, predictor.encoder, self.tasks(), ahead=True
+        ) as windows:
+            pending = pending_of_windows(model, windows, len(labels), predictor)
+            yield _Tested(
+                pending,
+                None,
+                labels,
+                None if self.groups is None else persons,
+                model.classes_,
+            )
 
     def _load(self) -> Any:
         """Load the model, and settle how records have several labels, if they have."""
@@ -332,7 +337,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
         from dppl.evaluation import AlreadyPredicted, public_threshold
         from dppl.evaluation.raw_records import labels_and_persons
         from dppl.metrics import evaluate, evaluate_several
-        from dppl.prediction.predictor import predict_source, predict_table
+        from dppl.prediction.predictor import predict_table, predict_windows
 
         shares: Any = None if self.max_error is None else "equal"
         several = self.several()
@@ -364,11 +369,10 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account):
                     )
                 predictor = self.load_predictor(model, shares)
                 truth, persons = labels_and_persons(source)
-                with (
-                    self.keeping(model, predictor.encoder) as kept,
-                    progress("embedding", source.count) as advance,
-                ):
-                    found, _ = predict_source(source, predictor, advance, kept)
+                with self.embedded(
+                    model, source, predictor.encoder, self.tasks()
+                ) as windows:
+                    found, _ = predict_windows(windows(), predictor)
             predicted = found.labels
             probabilities = found.probabilities
         ids = None if self.groups is None else list(persons)

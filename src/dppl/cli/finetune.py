@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dppl._utils.progress import progress
 from dppl.cli._output import note, printable, tell_owner
 from dppl.cli._pairs import parse_pairs
-from dppl.cli._records import Persons
+from dppl.cli._records import Engine, Persons
 from dppl.cli._request import argument, option, request
 from dppl.cli._training import NoiseBudget
 from dppl.cli.embed import resumable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @request("network", "out", "classes", "epsilon", "delta", "n_records")
-class Finetune(NoiseBudget, Training, Persons):
+class Finetune(NoiseBudget, Training, Persons, Engine):
     r"""Train weights of a public network privately on images, and save them.
 
     For where a classifier on embeddings (`dppl train`) is not enough. Needs
@@ -81,6 +81,7 @@ class Finetune(NoiseBudget, Training, Persons):
         if self.was_killed_at_its_end(asked):
             return
         report = self.check_outputs()
+        engine = self.tasks()
         budget = self.budget()
         classes = self.class_list()
         account = self.account()
@@ -147,6 +148,7 @@ class Finetune(NoiseBudget, Training, Persons):
                 watch=_watch,
                 overwrite=self.force,
                 asked=asked,
+                engine=engine,
                 **account,
             )
         code = ""

@@ -15,7 +15,6 @@ from dppl.cli._paths import MODEL, check_output, refuse_private
 from dppl.cli._records import Engine, Persons, X, Y, reading, require_labels
 from dppl.cli._request import argument, option, request
 from dppl.cli._training import Fitting, Method
-from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
 
 # How files of raw records end, which are no tables.
@@ -79,9 +78,7 @@ class Fit(X, Y, Fitting, Persons, Method, Engine):
                     "is for a table; each institution has its own.", parameter=name
                 )
         # What is public is checked first, so that a slip costs neither time nor budget.
-        engine = None
-        if self.engine != "local":
-            engine = engine_of(self.engine)
+        engine = self.tasks()
         table = self.path
         labels = self.labels
         x = self.x or "x"

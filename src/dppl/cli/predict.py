@@ -6,14 +6,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from dppl import io
+from dppl import engines, io
 from dppl._utils import validate
 from dppl._utils.progress import progress
 from dppl.cli._models import load_model, read_rows_for
@@ -21,14 +22,13 @@ from dppl.cli._output import echo, note, printable, require_stdout
 from dppl.cli._paths import check_output
 from dppl.cli._records import Engine, Records, X
 from dppl.cli._request import argument, flag, option, request
-from dppl.engines import engine_of
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.io.records.record import EmptySource, NoRecords
 
 if TYPE_CHECKING:
     from dppl.encoders import Encoder
     from dppl.finetune.tune import Finetuned
-    from dppl.io.kept import Kept
+    from dppl.io.tables.shards import Window
     from dppl.methods import EmbeddingClassifier
     from dppl.prediction.predictions import Predictions
     from dppl.prediction.predictor import Predictor
@@ -145,26 +145,67 @@ class OnModel(X, Records):
             )
 
     @contextmanager
-    def keeping(
-        self, model: EmbeddingClassifier | Finetuned, encoder: Encoder
-    ) -> Iterator[Kept | None]:
-        """Keep what is embedded until the block ends, so that the same command continues after an interruption."""
+    def embedded(
+        self,
+        model: EmbeddingClassifier | Finetuned,
+        source: io.Source,
+        encoder: Encoder,
+        engine: engines.Engine | None,
+        *,
+        ahead: bool = False,
+    ) -> Iterator[Callable[[], Iterator[Window]]]:
+        """Give the embeddings of a source, kept until the block ends: after an interruption the same command goes on.
+
+        Tasks of an engine embed all before the block begins, and so does `ahead`, where
+        embeddings can be kept.
+        """
         from dppl.cli.embed import resumable
         from dppl.io.kept import kept_in, remove_older, state_place
-        from dppl.training.embedding import maker_of
+        from dppl.training import embedding
+        from dppl.training.pipeline import work_in
 
-        if is_network(model):  # what it would keep are the images themselves
-            yield None
-            return
-        maker = maker_of(encoder)
+        maker = embedding.maker_of(encoder)
         place = state_place(f"{os.path.abspath(self.shown())} {maker}")
         remove_older(place, time.time())
-        with kept_in(place, maker) as kept:
-            if kept is None:
-                yield None
-            else:
-                with resumable(kept.path, lambda: kept.holds):
-                    yield kept
+        with ExitStack() as held:
+            if engine is not None:
+                if is_network(model):
+                    raise ParameterError(
+                        "is for models of `dppl fit` and `dppl train`.",
+                        parameter="engine",
+                    )
+                folder = place.with_suffix(".work").expanduser()
+                folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                held.enter_context(work_in(folder))
+                held.enter_context(resumable(folder))
+                with progress("embedding", source.count) as advance:
+                    table = embedding.embed(
+                        source,
+                        encoder,
+                        folder / "private",
+                        rows="float32",
+                        progress=advance,
+                        engine=engine,
+                    )
+                yield lambda: embedding.windows_of(source, table)
+                return
+            kept = None
+            # What a network would keep are the images themselves.
+            if not is_network(model):
+                kept = held.enter_context(kept_in(place, maker))
+            if kept is not None:
+                file = kept
+                held.enter_context(resumable(file.path, lambda: file.holds))
+
+            def windows() -> Iterator[Window]:
+                with progress("embedding", source.count) as advance:
+                    yield from embedding.embed_windows(
+                        source, encoder, progress=advance, kept=kept
+                    )
+
+            if ahead and kept is not None:
+                deque(windows(), maxlen=0)
+            yield windows
 
 
 @request("out", "x", "encoder", "force")
@@ -243,9 +284,7 @@ class Predict(OnModel, Engine):
             )
         elif self.engine != "local":
             # Ray may write to standard output itself, when a worker dies.
-            raise ParameterError(
-                "reads a table of embeddings and writes --out FILE.", parameter="engine"
-            )
+            raise ParameterError("needs --out FILE.", parameter="engine")
         else:
             require_stdout("the labels")
         model = load_model(self.model)
@@ -293,7 +332,7 @@ class Predict(OnModel, Engine):
         self, model: EmbeddingClassifier | Finetuned
     ) -> Iterator[tuple[Predictions, bool]]:
         """Yield what a model says of the table or the source, and whether it is private to its owner."""
-        from dppl.prediction.predictor import predict_source, predict_table
+        from dppl.prediction.predictor import predict_table, predict_windows
 
         # Where only labels are asked for, the fewest computations: no probabilities.
         plain = self.top == "0"
@@ -305,9 +344,7 @@ class Predict(OnModel, Engine):
             or self.min_confidence is not None
         )
         shares: Any = self.shares if probable else None
-        engine = None
-        if self.engine != "local":
-            engine = engine_of(self.engine)
+        engine = self.tasks()
         if self.path != _PIPE and self.holds_rows(model):
             x = self.x or "x"
             rows: Any = read_rows_for(model, self.path, x=x)
@@ -327,19 +364,13 @@ class Predict(OnModel, Engine):
             )
             yield found, False
             return
-        if engine is not None:
-            raise ParameterError(
-                "reads embeddings; use dppl embed --engine ray first.",
-                parameter="engine",
-            )
         with self._local_data() as path:
             source = self.open_records(model, path)
             predictor = self.load_predictor(
                 model, shares, similarity=similarity, trial=False
             )
-            with self.keeping(model, predictor.encoder) as kept:
-                with progress("embedding", source.count) as advance:
-                    found, unusable = predict_source(source, predictor, advance, kept)
+            with self.embedded(model, source, predictor.encoder, engine) as windows:
+                found, unusable = predict_windows(windows(), predictor)
                 _note_unusable(unusable)
                 yield found, True
 

@@ -17,7 +17,7 @@ from dppl._utils.progress import progress
 from dppl.cli._models import load_model
 from dppl.cli._output import echo, note, print_model, printable, tell_owner
 from dppl.cli._paths import MODEL, check_output, overlaps, refuse_private
-from dppl.cli._records import Persons, X, Y, labels_hint, reading
+from dppl.cli._records import Engine, Persons, X, Y, labels_hint, reading
 from dppl.cli._request import argument, option, request
 from dppl.cli._training import Fitting, Method
 from dppl.cli.embed import load_encoder, resumable
@@ -43,7 +43,9 @@ class Training(X, Y, Fitting):
 
     def asked(self, encoder: str, *read: Path | None) -> str:
         """Return what was typed, and sizes and times of the files that are read: a repeat of the run has the same."""
-        typed = {name: value for name, value in asdict(self).items() if name != "force"}
+        typed = asdict(self)
+        for name in ("force", "engine"):  # which change no model
+            typed.pop(name, None)
         # Such as the schema of columns:FILE.
         of_encoder = [Path(part) for part in re.split("[:@?]", encoder) if part]
         found = []
@@ -114,7 +116,7 @@ class Training(X, Y, Fitting):
 
 
 @request("encoder", "out", "classes", "epsilon", "delta", "start")
-class Train(Training, Persons, Method):
+class Train(Training, Persons, Method, Engine):
     r"""Embed images or texts, train a private classifier, and save it.
 
     Does what `dppl embed` and `dppl fit` do, one after the other. After an
@@ -169,6 +171,7 @@ class Train(Training, Persons, Method):
         if self.was_killed_at_its_end(asked):
             return
         report = self.check_outputs(*read)
+        engine = self.tasks()
         budget = self.budget()
         classes = self.class_list()
         if how == "" or (described_in is not None and not described_in.exists()):
@@ -216,6 +219,7 @@ class Train(Training, Persons, Method):
                 columns=self.columns(),
                 asked=asked,
                 compared=True,
+                engine=engine,
                 watch=partial(_watch, self.folder),
                 **account,
             )

@@ -109,6 +109,7 @@ def load_encoder(
         "device": adapter.device,
         "precision": adapter.dtype,
         "batch_rows": encoder.batch_rows,
+        "trial": trial,
     }
     encoder.loader = partial(load_encoder, uri, **same)
     return encoder

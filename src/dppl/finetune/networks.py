@@ -39,6 +39,7 @@ class Network:
     head: str  # name of its last linear layer
     preprocessing: Preprocessing
     fingerprint: Fingerprint
+    uri: str  # with the folders of a local path
 
     modality: str = "image"
     dimension: int = field(init=False)
@@ -47,6 +48,10 @@ class Network:
 
     def __post_init__(self) -> None:
         self.dimension = math.prod(self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle holds no weights.
+        return _reloaded, (self.uri, self.fingerprint.device)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -101,7 +106,11 @@ def load_network(uri: str, *, device: Device = "auto") -> Network:
         versions=model.versions,
         row_independent=True,
     )
-    return Network(module, head, model.preprocessing, fingerprint)
+    return Network(module, head, model.preprocessing, fingerprint, str(uri))
+
+
+def _reloaded(uri: str, device: Device) -> Network:
+    return load_network(uri, device=device)
 
 
 def _without_classifier(torch: Any, module: Any) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dppl._utils.files import reserved
 from dppl._utils.fingerprint import Fingerprint
 from dppl.encoders.load import Device, refuse_code
+from dppl.engines import Engine
 from dppl.errors import InputError
 from dppl.finetune.network_file import describe, most_bytes
 from dppl.finetune.networks import Network, load_network
@@ -44,6 +45,7 @@ def train(
     *,
     watch: TrainingWatch,
     overwrite: bool = False,
+    engine: Engine | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
     asked: str = "",
@@ -78,7 +80,12 @@ def train(
     ):
         with watch(source) as progress:
             done = pipeline.embed_all(
-                source, network, folder / "private", progress, strict=strict
+                source,
+                network,
+                folder / "private",
+                progress,
+                strict=strict,
+                engine=engine,
             )
         table = read_table(done.table)
         left_out = pipeline.left_out_of(

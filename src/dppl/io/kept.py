@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from io import FileIO
 from pathlib import Path
+from shutil import rmtree
 from threading import Lock
 
 import numpy as np
@@ -112,6 +113,9 @@ def remove_older(path: Path, now: float) -> None:
         for old in path.expanduser().parent.glob("*.embeddings"):
             if old.stat().st_mtime < now - _MONTH:
                 old.unlink()
+        for old in path.expanduser().parent.glob("*.work"):
+            if old.stat().st_mtime < now - _MONTH:
+                rmtree(old)
 
 
 @contextmanager

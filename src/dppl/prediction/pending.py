@@ -13,8 +13,7 @@ from dppl._utils.metadata import depends_on_company
 from dppl._utils.types import Array
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.tune import Finetuned
-from dppl.io import Source
-from dppl.io.kept import Kept
+from dppl.io.tables.shards import Window
 from dppl.kernel.label_sets import MultiLabel
 from dppl.kernel.lattice import iter_blocks
 from dppl.kernel.lattice.stream import as_numpy, is_tensor
@@ -41,7 +40,6 @@ from dppl.prediction.one_record import (
 from dppl.prediction.predictor import Predictor
 from dppl.prediction.rebuilt import NUMBERS
 from dppl.training.classifier import PrivateClassifier
-from dppl.training.embedding import embed_windows
 from dppl.training.items import check_items, embed_items
 
 _ROWS = 1024  # of a block
@@ -128,18 +126,16 @@ def pending(model: Any, X: Any) -> PendingPredictions:
     return _of_others(model, classes, X, mixes=mixes)
 
 
-def pending_of_source(
+def pending_of_windows(
     model: EmbeddingClassifier | Finetuned,
-    source: Source,
+    windows: Callable[[], Iterable[Window]],
     n: int,
     predictor: Predictor,
-    progress: Callable[[int], object] | None = None,
-    kept: Kept | None = None,
 ) -> PendingPredictions:
     """Settle how raw images or texts are predicted, of which `n`, their number, is all that is known.
 
-    A record that cannot be embedded is a miss. A window is embedded, predicted and
-    forgotten: no embedding outlives it, but in `kept`.
+    A record that cannot be embedded is a miss. `windows` embeds them, or reads their
+    embeddings; a window is predicted and forgotten.
     """
     encoder = predictor.encoder
     n_classes = len(model.classes_)
@@ -152,7 +148,7 @@ def pending_of_source(
 
     def guesses() -> Iterator[Guesses]:
         left = n
-        for window in embed_windows(source, encoder, progress=progress, kept=kept):
+        for window in windows():
             left -= len(window.usable)
             if left < 0:
                 break

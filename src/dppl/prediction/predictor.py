@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -11,12 +11,11 @@ import numpy as np
 
 from dppl.encoders import Encoder
 from dppl.finetune.tune import Finetuned
-from dppl.io import EmbeddingTable, PartedTable, Source
-from dppl.io.kept import Kept
+from dppl.io import EmbeddingTable, PartedTable
+from dppl.io.tables.shards import Window
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.released import Shares, labels_of
 from dppl.prediction.predictions import Predictions, joined
-from dppl.training.embedding import embed_windows
 
 SEPARATOR = ";"  # of labels, where a model names none
 _ROWS = 8192
@@ -134,23 +133,14 @@ def predict_table(
     return replace(joined(parts), ids=table.ids)
 
 
-def predict_source(
-    source: Source,
-    predictor: Predictor,
-    progress: Callable[[int], object] | None = None,
-    kept: Kept | None = None,
+def predict_windows(
+    windows: Iterable[Window], predictor: Predictor
 ) -> tuple[Predictions, list[str]]:
-    """Predict the records of a source in their order; return references of those that cannot be used, too.
-
-    A window is embedded, predicted and forgotten: no embedding outlives it, but in
-    `kept`.
-    """
+    """Predict embedded records in their order; return references of those that cannot be used, too."""
     parts: list[Predictions] = []
     ids: list[str | None] = []
     unusable: list[str] = []
-    for window in embed_windows(
-        source, predictor.encoder, progress=progress, kept=kept
-    ):
+    for window in windows:
         known = predictor.classify(window.rows)
         parts.append(known.among_unusable(np.array(window.usable, bool)))
         used = iter(window.ids)

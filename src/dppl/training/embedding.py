@@ -12,7 +12,7 @@ from contextlib import chdir, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dppl._utils import validate
+from dppl._utils.outside import parse_json
 from dppl._utils.types import Float32
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import FixedShapeEncoder
@@ -29,9 +30,9 @@ from dppl.errors import DpplError, EngineError, ParameterError
 from dppl.io.kept import Kept, kept_in
 from dppl.io.records.decoding import decode, described, quiet
 from dppl.io.records.record import BadRecord, Payload, Record, Source
+from dppl.io.tables.read import read_table
 from dppl.io.tables.shards import (
     ShardedTable,
-    Skipped,
     SourceChanged,
     Window,
     made_before,
@@ -52,6 +53,7 @@ _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
 # To hand over a row of a table takes longer than to prepare it.
 _TOGETHER = {"row": 256}
+_ROWS = 1024  # of a window of a finished table
 _KEPT = ".embeddings"  # of the shard that is not finished
 
 
@@ -333,6 +335,32 @@ def embed_windows(
     return _windows(source, encoder, rows, None, progress or (lambda _: None), kept)
 
 
+def windows_of(source: Source, done: Embedded) -> Iterator[Window]:
+    """Yield what `embed_windows` would of a source that `embed` has made a table of."""
+    rows = chain.from_iterable(read_table(done.table, y=None).blocks(_ROWS))
+    records = iter(source)
+    with done.report.open("rb") as report:
+        # Between a head and the totals, the skipped records in their order.
+        listed = map(parse_json, islice(report, 1, None))
+        skipped = next(listed)
+        while some := list(islice(records, _ROWS)):
+            window = Window()
+            for record in some:
+                row: Any
+                if (record.id, record.reference) == (
+                    skipped.get("id"),
+                    skipped.get("reference"),
+                ):
+                    row = Term.from_dict(SkipReason, skipped["reason"])
+                    skipped = next(listed)
+                else:
+                    row = next(rows, None)
+                if row is None:
+                    raise SourceChanged(done.table)
+                window.add(record, row)
+            yield window
+
+
 def _check(source: Source, encoder: Encoder, workers: int | None) -> None:
     if workers is not None:
         validate.positive_integer(workers=workers)
@@ -418,17 +446,7 @@ def _windows(
                         row, good = next(embedded)
                         if not good:
                             reason = Term(SkipReason.NOT_FINITE, rows=rows)
-                    window.usable.append(reason is None)
-                    if reason is not None:
-                        window.skipped.append(
-                            Skipped(record.id, record.reference, reason)
-                        )
-                        continue
-                    window.ids.append(record.id)
-                    window.references.append(record.reference)
-                    window.labels.append(record.label)
-                    window.persons.append(record.person)
-                    window.rows.append(row)
+                    window.add(record, row if reason is None else reason)
                 yield window
         finally:
             pool.shutdown(cancel_futures=True)

@@ -24,6 +24,7 @@ from dppl._utils.metadata import COLUMNS
 from dppl._utils.outside import parse_json
 from dppl._utils.types import Array, Flags
 from dppl.encoders import Encoder
+from dppl.engines import Engine
 from dppl.errors import InputError, ParameterError
 from dppl.io import PERSON, Columns, EmbeddingTable, Source, read_ids, read_table
 from dppl.io.records.decoding import decode, quiet
@@ -89,6 +90,7 @@ def train(
     examples: Source | None = None,
     overwrite: bool = False,
     columns: Columns | None = None,
+    engine: Engine | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
     asked: str = "",
@@ -146,7 +148,12 @@ def train(
         if isinstance(public, Source):
             with watch(public) as progress:
                 done = embed_all(
-                    public, encoder, folder / "public", progress, strict=False
+                    public,
+                    encoder,
+                    folder / "public",
+                    progress,
+                    strict=False,
+                    engine=engine,
                 )
             public = read_table(done.table, y=None)
         data = PublicData(public, example_rows)
@@ -164,7 +171,12 @@ def train(
             if reads_records(plan):
                 with watch(source) as progress:
                     done = embed_all(
-                        source, encoder, folder / "private", progress, strict=strict
+                        source,
+                        encoder,
+                        folder / "private",
+                        progress,
+                        strict=strict,
+                        engine=engine,
                     )
                 rows = read_table(done.table)
                 labels = rows.y
@@ -298,6 +310,7 @@ def embed_all(
     progress: Callable[[int], object] | None,
     *,
     strict: bool,
+    engine: Engine | None = None,
 ) -> Embedded:
     """Embed the private records; a strict run stops by the message of `check_records`."""
     try:
@@ -308,6 +321,7 @@ def embed_all(
             rows=ROWS,
             progress=progress,
             unusable="stop" if strict else "skip",
+            engine=engine,
         )
     except InputError as error:
         if error.parameter != "unusable":

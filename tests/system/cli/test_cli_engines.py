@@ -1,5 +1,6 @@
 """`--engine ray`: the same bytes as without it, but for the sentence that says who is trusted."""
 
+import json
 import sys
 
 import numpy as np
@@ -84,18 +85,16 @@ def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, ray_engi
         assert len(outs[0].read_text().splitlines()) == len(task.y) + 1
 
 
-def test_predictions_on_ray_go_to_a_file_and_are_of_embeddings(task, shards, cli):
+def test_an_engine_is_refused_where_it_does_nothing(task, shards, cli):
     assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
-    (task.folder / "new.csv").write_text("text\nhello\n")
-    for data, out in (
-        (shards, "-"),
-        ("-", "a.csv"),
-        (task.folder / "new.csv", "a.csv"),
+    for command, message in (
+        (("predict", task.out, shards), "--engine needs --out FILE"),
+        (("evaluate", task.out, shards), "--engine is for images and texts"),
+        (("evaluate", task.classes, shards), "--engine is for images and texts"),
     ):
-        where = out if out == "-" else task.folder / out
-        result = cli("predict", task.out, data, "--out", where, "--engine", "ray")
+        result = cli(*command, "--engine", "ray")
         assert result.exit_code == 2
-        assert "--engine reads" in result.stderr
+        assert message in result.stderr
 
 
 def test_an_engine_is_local_ray_or_an_address(task, cli):
@@ -105,16 +104,22 @@ def test_an_engine_is_local_ray_or_an_address(task, cli):
     assert not task.out.exists()
 
 
-def test_a_table_that_ray_embeds_has_the_bytes_of_one_process(
-    tmp_path, cli, ray_engine
-):
-    """And a record that cannot be used is listed for its owner, and not printed."""
+@pytest.fixture
+def photos(tmp_path):
+    """Write images of two classes, and one that cannot be used."""
     rng = np.random.default_rng(0)
     for number in range(12):
         path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
     (tmp_path / "photos" / "a" / "Jane.png").write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+def test_a_table_that_ray_embeds_has_the_bytes_of_one_process(
+    tmp_path, photos, cli, ray_engine
+):
+    """And a record that cannot be used is listed for its owner, and not printed."""
     printed = []
     tables = []
     for engine in ("local", "ray"):
@@ -122,7 +127,7 @@ def test_a_table_that_ray_embeds_has_the_bytes_of_one_process(
         out = tmp_path / engine / "t"
         result = cli(
             "embed",
-            *(tmp_path / "photos", "--encoder", "pixels", "--out", out),
+            *(photos, "--encoder", "pixels", "--out", out),
             *("--options", "shard_rows=5", "--engine", engine),
         )
         assert (result.exit_code, result.stderr) == (0, "")
@@ -133,6 +138,53 @@ def test_a_table_that_ray_embeds_has_the_bytes_of_one_process(
     assert len(tables[0]) == 5
     assert printed[0] == printed[1]
     assert "Jane" not in printed[0]
+
+
+def test_models_and_evaluations_of_ray_are_those_of_one_process(
+    tmp_path, photos, cli, ray_engine, monkeypatch
+):
+    """And embeddings, which tasks keep in the folder of the state, are removed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    seen = []
+    for engine in ("local", "ray"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        spread = ("--engine", engine)
+        budget = ("--epsilon", "1", "--delta", "1e-6")
+        trained = cli(
+            *("train", photos, "--encoder", "pixels", *budget, *spread),
+            *("--classes", tmp_path / "classes.txt", "--out", folder / "m.safetensors"),
+            *("--options", "random_state=1"),
+        )
+        exact = cli("evaluate", folder / "m.safetensors", photos, *spread)
+        released = cli(
+            *("evaluate", folder / "m.safetensors", photos, *spread),
+            *("--mu", "1e6", "--weak", "--json"),
+        )
+        labels = cli(
+            *("predict", folder / "m.safetensors", photos, *spread),
+            *("--out", folder / "labels.csv"),
+        )
+        results = trained, exact, released, labels
+        assert [result.exit_code for result in results] == [0] * 4, results[-1].stderr
+        assert "1 records could not be used" in exact.stdout
+        numbers = json.loads(released.stdout)
+        seen.append(
+            (
+                exact.stdout,
+                numbers["guarantee"],
+                round(numbers["accuracy"]["value"], 4),
+                {path.name: path.read_bytes() for path in folder.iterdir()},
+            )
+        )
+    assert seen[0] == seen[1]
+    assert sorted(seen[0][3]) == [
+        "labels.csv",
+        "m.safetensors",
+        "m.safetensors.private.jsonl",
+    ]
+    assert not [*(tmp_path / "state" / "dppl").glob("*.work")]
 
 
 def test_persons_are_refused(task, shards, cli):

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from dppl.evaluation.raw_records import labels_and_persons
 from dppl.io import open_source, write_table
 from dppl.io.records.record import Columns
 from dppl.kernel.privacy import Ledger
-from dppl.prediction import pending, predictor
-from dppl.prediction.pending import pending_of_source
+from dppl.prediction import predictor
+from dppl.prediction.pending import pending_of_windows
 from dppl.prediction.predictor import load_predictor
+from dppl.training.embedding import embed_windows
 
 # So large that noise moves no number that is compared here: one record is 30 standard
 # deviations or more.
@@ -377,26 +379,24 @@ def test_no_embedding_outlives_its_window(mails, cli, monkeypatch):
     source = open_source("mails.csv", columns=Columns(person="who"))
     loaded = load_predictor(model, None, "auto")
     windows = []
-    whole = pending.embed_windows
 
     class Window:
         def __init__(self, window):
             self.usable = window.usable
             self.rows = window.rows
 
-    def watched(*arguments, **options):
-        for window in whole(*arguments, **options):
+    def watched():
+        for window in embed_windows(source, loaded.encoder):
             watched = Window(window)
             assert not any(one() for one in windows[:-1])
             windows.append(weakref.ref(watched))
             yield watched
 
-    monkeypatch.setattr(pending, "embed_windows", watched)
     monkeypatch.setattr(
         type(loaded.encoder), "window", property(lambda _: 2), raising=False
     )
     labels, persons = labels_and_persons(source)
-    predictor = pending_of_source(model, source, len(labels), loaded)
+    predictor = pending_of_windows(model, watched, len(labels), loaded)
     found = np.concatenate([one.predicted for one in predictor.guesses()])
     assert len(windows) > 2
     assert found.tolist() == [0, 0, 1, -1, 2, 2, 1, 0, -1]
@@ -408,9 +408,10 @@ def test_records_that_change_while_they_are_read_are_an_error(mails, cli):
     model = dppl.load("m.safetensors")
     source = open_source("mails.csv")
     loaded = load_predictor(model, None, "auto")
+    windows = partial(embed_windows, source, loaded.encoder)
     for n in (len(TEXTS) - 1, len(TEXTS) + 1):
         with pytest.raises(InputError, match="must not change"):
-            list(pending_of_source(model, source, n, loaded).guesses())
+            list(pending_of_windows(model, windows, n, loaded).guesses())
 
 
 def test_the_model_comes_first(here, cli, error_line):

@@ -334,8 +334,7 @@ import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from dppl.training import classifier
-from dppl.prediction import predictor
+from dppl.training import classifier, embedding
 from dppl.cli import main, predict
 
 if hasattr(signal, "SIGHUP"):
@@ -350,7 +349,7 @@ predict.load_model = lambda _: type("Model", (), {"classes_": [], "encoder_": No
 fingerprint = SimpleNamespace(text=lambda: "none", row_independent=True)
 encoder = SimpleNamespace(modality="text", fingerprint=fingerprint)
 classifier.encoder_of_model = lambda *_, **__: encoder
-predictor.embed_windows = wait
+embedding.embed_windows = wait
 main.run()
 """
     (tmp_path / "new.txt").write_text("a text\n")

@@ -29,8 +29,7 @@ from dppl.kernel import reading
 from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods.public_data import ExamplesKept
-from dppl.prediction import predictor
-from dppl.training import pipeline
+from dppl.training import embedding, pipeline
 
 classifier = importlib.import_module("dppl.training.classifier")
 
@@ -577,7 +576,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     held = set()
     most = 0
     window = load_encoder("letters").window
-    whole = predictor.embed_windows
+    whole = embedding.embed_windows
 
     def embed_windows(*arguments, **options):
         nonlocal most
@@ -591,7 +590,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a file was written")
 
-    monkeypatch.setattr(predictor, "embed_windows", embed_windows)
+    monkeypatch.setattr(embedding, "embed_windows", embed_windows)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     monkeypatch.setattr("dppl.training.embedding.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
@@ -807,7 +806,7 @@ def test_nothing_is_promised_where_nothing_can_be_kept(
     assert cli(*TRAIN, *EXACT).exit_code == 0
     command = KEPT_COMMANDS["predict"]
     assert cli(*command).exit_code == 0
-    monkeypatch.setattr(predictor, "embed_windows", _interrupted)
+    monkeypatch.setattr(embedding, "embed_windows", _interrupted)
     result = cli(*command)
     assert (result.exit_code, result.stderr) == (130, "dppl: interrupted.\n")
 

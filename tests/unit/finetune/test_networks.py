@@ -1,5 +1,6 @@
 """Networks by name: what they hold, what is refused, and that a name in a file runs no code."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -76,6 +77,16 @@ def test_a_module_that_python_can_import_is_the_same_network(
     imported = load_network(code.replace("nets/small_net.py", "small_net"))
     assert imported.fingerprint.library == "python"
     assert (imported.module[0].weight == load_network(code).module[0].weight).all()
+
+
+def test_a_pickle_holds_the_name_of_a_network_and_no_weights(code):
+    """So a task loads it from the files of its machine."""
+    network = load_network(code, device="cpu")
+    content = pickle.dumps(network)
+    assert len(content) < 300
+    again = pickle.loads(content)
+    assert again.fingerprint == network.fingerprint
+    assert (again.module[0].weight == network.module[0].weight).all()
 
 
 def test_other_weights_and_other_pixels_are_another_network(torch, code):

@@ -227,10 +227,15 @@ def test_old_embeddings_are_removed(tmp_path, monkeypatch):
         path = place.parent / name
         path.touch()
         os.utime(path, (10**9 - age, 10**9 - age))
+    (place.parent / "old.work" / "private").mkdir(parents=True)
+    (place.parent / "new.work").mkdir()
+    os.utime(place.parent / "old.work", (0, 0))
+    os.utime(place.parent / "new.work", (10**9, 10**9))
     (place.parent / "other").touch()
     os.utime(place.parent / "other", (0, 0))
     remove_older(place, 10**9)
     assert sorted(path.name for path in place.parent.iterdir()) == [
         "new.embeddings",
+        "new.work",
         "other",
     ]

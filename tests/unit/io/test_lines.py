@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dppl.errors import InputError, ParameterError
 from dppl.io import open_source, split_file
+from dppl.io.records import lines
 from skipped import outcome
 
 LIMIT = 40
@@ -243,6 +244,17 @@ def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch
     wanted = read(path, lines)
     assert read(path, ((MARK if marked else "") + lines).encode(name)) == wanted
     assert read(path, lines, encoding="UTF8") == wanted
+
+
+def test_a_reader_that_is_closed_at_the_exit_of_the_interpreter_says_nothing(
+    folder, monkeypatch
+):
+    """Modules have lost their names by then."""
+    (folder / "t.csv").write_text("text\none\ntwo\n")
+    records = iter(open_source(folder / "t.csv"))
+    next(records)
+    monkeypatch.setattr(lines, "gzip", None)
+    records.close()
 
 
 def test_an_encoding_that_a_file_has_not_is_refused(folder):

@@ -16,7 +16,8 @@ from dppl.encoders import load_encoder
 from dppl.engines import LocalEngine
 from dppl.errors import EngineError, InputError, ParameterError
 from dppl.io import Columns, open_source
-from dppl.training import embed
+from dppl.io.tables.shards import SourceChanged, Window
+from dppl.training import embed, embedding
 from dppl.training.items import Items
 
 from .conftest import TinyImages, TinyTexts, image_bytes
@@ -24,6 +25,15 @@ from .conftest import TinyImages, TinyTexts, image_bytes
 N = 45
 TEXTS = ["" if number % 11 == 3 else f"Quastenflosser {number}" for number in range(N)]
 LABELS = ["abc"[number % 3] for number in range(N)]
+
+
+def titled_file(folder):
+    titles = "label,text,of,what,stands,below\n\n"
+    rows = "".join(
+        f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)
+    )
+    (folder / "h.csv").write_text(f"{titles}text,label\n{rows}")
+    return open_source(folder / "h.csv", header=3)
 
 
 def csv_file(folder):
@@ -74,6 +84,7 @@ def listed_images(folder):
 
 SOURCES = {
     "csv": csv_file,
+    "csv below titles": titled_file,
     "text": text_file,
     "json": json_file,
     "parquet": parquet_folder,
@@ -137,6 +148,31 @@ def test_no_byte_depends_on_the_tasks(source, tmp_path):
         [(one.version, one.reference, one.load()) for one in [next(iter(source))]]
     )
     assert any(secret in control for secret in secrets)
+
+
+def test_a_table_gives_the_windows_that_it_was_made_of(source, tmp_path, monkeypatch):
+    encoder = encoder_of(source)
+    done = embed(source, encoder, tmp_path / "t", rows="float32", engine=Tasks())
+    monkeypatch.setattr(embedding, "_ROWS", 4)
+    again = Window()
+    for window in embedding.windows_of(source, done):
+        assert len(window.usable) <= 4
+        again.extend(window)
+    whole = Window()
+    for window in embedding.embed_windows(source, encoder):
+        whole.extend(window)
+    assert np.array_equal(again.rows, whole.rows)
+    again.rows = whole.rows
+    assert again == whole
+
+
+def test_a_table_of_other_records_gives_no_windows(tmp_path):
+    text_file(tmp_path)
+    source = open_source(tmp_path / "t.txt")
+    done = embed(source, TinyTexts(), tmp_path / "t")
+    (tmp_path / "t.txt").write_text("\n".join([*TEXTS, "end", "one more"]))
+    with pytest.raises(SourceChanged):
+        list(embedding.windows_of(source, done))
 
 
 def test_records_from_a_place_on_are_those_of_the_whole(source):

@@ -109,6 +109,10 @@ class Form:
                     encoding = _MARKS.get(marked.read(2), _UTF_8)
             with unpacked(path, "rt", encoding=encoding, newline=newline) as file:
                 yield file
+        except (
+            GeneratorExit
+        ):  # whose reader was left open may come so late that the names below are gone
+            raise
         except (gzip.BadGzipFile, EOFError, zlib.error):
             raise InputError(
                 f"{path} must be a whole file of gzip; it is damaged or none; unpack or copy it again."

@@ -141,6 +141,8 @@ def person_of(value: Any) -> str | None:
 
 def as_text(cell: Any) -> str:
     """Return the text that a cell shows."""
+    if type(cell) is str:  # as nearly all are
+        return cell
     if cell is None or cell != cell:
         return ""
     if isinstance(cell, bool):

@@ -223,6 +223,7 @@ def open_source(
         labels=None if label_file is None else label_file.absolute(),
         encoding=encoding,
         sheet=sheet,
+        header=header,
     )
     return opened
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dppl._utils.files import locked, named, write_atomically
 from dppl._utils.outside import parse_any, parse_json
 from dppl.errors import InputError, ParameterError
-from dppl.io.records.record import PersonId
+from dppl.io.records.record import PersonId, Record
 from dppl.io.tables.read import MANIFEST
 from dppl.io.tables.writing import PERSON, repeating, rows_column
 from dppl.kernel.privacy.terms import Term
@@ -91,6 +91,18 @@ class Window:
     rows: list[NDArray[Any]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     usable: list[bool] = field(default_factory=list)
+
+    def add(self, record: Record, row: NDArray[Any] | Term[SkipReason]) -> None:
+        """Append what became of the next record: its embedding, or why it has none."""
+        self.usable.append(not isinstance(row, Term))
+        if isinstance(row, Term):
+            self.skipped.append(Skipped(record.id, record.reference, row))
+            return
+        self.ids.append(record.id)
+        self.references.append(record.reference)
+        self.labels.append(record.label)
+        self.persons.append(record.person)
+        self.rows.append(row)
 
     def extend(self, other: Window) -> None:
         """Append the outcome of the next range."""

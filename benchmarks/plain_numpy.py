@@ -1,32 +1,18 @@
-"""What people would use instead, timed in turns with what this library has for it: their CPU seconds over ours.
+"""Methods as a user would write them in NumPy, timed in turns with the library's: their CPU seconds over ours.
 
-Guarantees differ: those of NumPy's floats and of seeded noise are weaker than those of
-exact integers and system noise, and scikit-learn's regression has none. Accuracies are
-those of one fit on made-up rows, with the options shown here. Peers that are not
-installed are left out.
+Guarantees of floats and of seeded noise are weaker than those of exact integers and
+system noise. Accuracies are of one fit on made-up rows. For other libraries see
+`side_by_side.py`.
 """
-
-import warnings
-from functools import partial
 
 import numpy as np
 
 import probe
-from dppl import (
-    ApproxDP,
-    GaussianDP,
-    MeanPrototypes,
-    PublicData,
-    PublicPrototypes,
-    PureDP,
-    SoftmaxPrototypes,
-)
+from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.methods import LinearProbe
 from measuring import entry, measure
 
 UNIT = "of our CPU seconds"
-BUDGET = ApproxDP(1.0, 1e-5)
-RHO = 0.05
 
 
 def numpy_means(X, y, n_classes, mu):
@@ -153,95 +139,3 @@ def plain_numpy(quick):
             few,
         ),
     ]
-
-
-def scikit_learn(quick):
-    """Time regression without privacy, with scikit-learn's defaults."""
-    from sklearn.linear_model import LogisticRegression
-
-    n, d, n_classes = (1_000, 32, 5) if quick else (20_000, 384, 20)
-    data = Data(n, d, n_classes)
-    X = data.X
-    y = data.y
-    theirs = {
-        "LogisticRegression of scikit-learn, without privacy": lambda: (
-            LogisticRegression().fit(X, y)
-        )
-    }
-    ours = [kind(BUDGET, range(n_classes)) for kind in (SoftmaxPrototypes, LinearProbe)]
-    return [
-        line
-        for estimator in ours
-        for line in compared(
-            (f"{type(estimator).__name__}, defaults", partial(estimator.fit, X, y)),
-            theirs,
-            1 if quick else 3,
-            data,
-        )
-    ]
-
-
-def opacus(quick):
-    """Time ghost clipping in batches of all records, with the loader of tutorials and without."""
-    steps = 2
-    n, d, n_classes = (1_000, 32, 5) if quick else (20_000, 768, 100)
-    data = Data(n, d, n_classes)
-    X = data.X
-    y = data.y
-    size = n_classes, steps, 1
-    theirs = {
-        "Opacus, ghost clipping, its data loader": lambda: probe.run_opacus(
-            X, y, *size, loader=True
-        ),
-        "Opacus, ghost clipping, ready-made batch": lambda: probe.run_opacus(
-            X, y, *size, loader=False
-        ),
-    }
-    ours = (
-        f"LinearProbe, {steps} steps, system noise",
-        lambda: probe.run_probe(X, y, *size, seed=None),
-    )
-    return compared(ours, theirs, 1 if quick else 3, data)
-
-
-def dp_learning_ff(quick):
-    """Time means by CoinPress with the three steps of its README."""
-    from dp_learning_ff import give_private_prototypes
-
-    n, d, n_classes = (1_000, 32, 5) if quick else (50_000, 384, 50)
-    data = Data(n, d, n_classes)
-    X = data.X
-    y = data.y
-    budgets = [share * RHO / 64 for share in (5, 7, 52)]
-    wide = X * d**0.5  # it presumes coordinates of variance 1
-    means = MeanPrototypes(GaussianDP((2 * RHO) ** 0.5), range(n_classes))
-    return compared(
-        ("MeanPrototypes", lambda: means.fit(X, y)),
-        {"means of dp-learning-ff": lambda: give_private_prototypes(wide, y, budgets)},
-        1 if quick else 7,
-        data,
-    )
-
-
-def diffprivlib(quick):
-    """Time its logistic regression and its naive Bayes classifier."""
-    from diffprivlib.models import GaussianNB, LogisticRegression
-
-    n, d, n_classes = (500, 16, 5) if quick else (10_000, 128, 10)
-    data = Data(n, d, n_classes)
-    X = data.X
-    y = data.y
-    theirs = {
-        "LogisticRegression of diffprivlib": lambda: LogisticRegression(
-            epsilon=1.0, data_norm=1.0
-        ).fit(X, y),
-        "GaussianNB of diffprivlib": lambda: GaussianNB(
-            epsilon=1.0, bounds=(-1, 1)
-        ).fit(X, y),
-    }
-    ours = MeanPrototypes(BUDGET, range(n_classes))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its advice on bounds and on convergence
-        return compared(
-            ("MeanPrototypes", lambda: ours.fit(X, y)), theirs, 1 if quick else 3, data
-        )
