@@ -13,25 +13,25 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
 BUDGET = {
-    ".": 4850,
+    ".": 4900,
     "_utils": 4750,
     "audit": 7380,
-    "cli": 24900,
+    "cli": 25150,
     "continual": 7000,
     "encoders": 20450,
     "evaluation": 12350,
     "export": 6750,
     "federation": 12950,
     "finetune": 18050,
-    "io": 32100,
+    "io": 32200,
     "kernel": 66400,
     "lab": 57650,
     "methods": 27000,
     "planning": 6250,
     "prediction": 7800,
     "serve": 7100,
-    "statement": 15950,
-    "training": 11100,
+    "statement": 15960,
+    "training": 11350,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67
