@@ -74,6 +74,8 @@ def embed_items(
 
 def _columns_of(items: Any) -> list[str] | None:
     """Return the names of the columns of a frame of pandas, polars or Arrow."""
+    if not hasattr(items, "__len__"):  # a plan of a frame
+        return None
     # Of an Arrow table `columns` are the columns themselves.
     names = getattr(items, "column_names", getattr(items, "columns", None))
     return None if names is None else list(names)
@@ -119,8 +121,7 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
     shape = tuple(getattr(items, "shape", ()))
     dtype = getattr(items, "dtype", np.dtype(object))
     columns = _columns_of(items)
-    held = hasattr(items, "__len__")  # as a frame is that is no plan of one
-    if isinstance(encoder, ColumnsEncoder) and columns is not None and held:
+    if isinstance(encoder, ColumnsEncoder) and columns is not None:
         for column in encoder.names:
             if columns.count(column) != 1:
                 raise InputError(
@@ -132,7 +133,7 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
         # Floats may be on any scale, and channels first would be other images.
         fits = str(dtype).endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
     else:
-        single = isinstance(items, str | bytes | Path) or not held
+        single = isinstance(items, str | bytes | Path) or not hasattr(items, "__len__")
         fits = not single and len(shape) < 2 and kind not in tuple("biufc")
     if fits and kind == "O" and len(items):
         fits = any(_may_be_one(item, modality) for item in items)

@@ -324,13 +324,21 @@ def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column
 def test_a_far_year_is_of_its_record_alone(tmp_path, kind):
     frame = pytest.importorskip("polars").from_arrow if kind == "polars" else pa.table
     encoder = encoder_of("a = [2000-01-01, 2030-01-01]", tmp_path)
-    days = pa.array([10**12, 20 * 10**6, 10**15], pa.timestamp("ms"))
+    n = 5000  # more rows than are taken out of a frame at once
+    days = [10**12 + 10**8 * day for day in range(n)]
+    far = n - 2
     rows = [
         embed_items(encoder, frame(pa.table({"a": some})), "X").to_array()
-        for some in (days, days[:2])
+        for some in (
+            pa.array(days, pa.timestamp("ms")),
+            pa.array([*days[:far], 10**15, days[-1]], pa.timestamp("ms")),
+        )
     ]
-    assert np.isnan(rows[0]).any(axis=1).tolist() == [False, False, True]
-    np.testing.assert_array_equal(rows[0][:2], rows[1])
+    assert np.flatnonzero(np.isnan(rows[1]).any(axis=1)).tolist() == [far]
+    others = np.arange(n) != far
+    np.testing.assert_array_equal(rows[0][others], rows[1][others])
+    # The control: a window's rows are its own.
+    assert not np.array_equal(rows[0][0], rows[0][4096])
 
 
 @pytest.mark.parametrize(
@@ -365,6 +373,12 @@ def test_a_record_with_a_cell_that_raises_is_skipped(encoder):
 def test_a_column_that_is_not_there_is_named(encoder):
     with pytest.raises(InputError, match="one column 'age'"):
         embed_items(encoder, pd.DataFrame([ROW]).drop(columns="age"), "X")
+
+
+def test_a_frame_that_is_yet_to_be_computed_is_refused_in_words(encoder):
+    frame = pytest.importorskip("polars").LazyFrame([ROW])
+    with pytest.raises(InputError, match="sequence of rows"):
+        embed_items(encoder, frame, "X")
 
 
 @pytest.mark.parametrize("cells", ["", "17,yes,a\n99,no,b\n", "x,,\n"])
