@@ -118,8 +118,9 @@ class Bench:
                     echo(f"{name:<25}{one.title}: {one.needs}")
                 return
             if self.figure not in FIGURES:
+                got = "none" if self.figure is None else self.figure
                 raise ParameterError(
-                    f"--figure must be a name of --list; got {self.figure}."
+                    f"--figure must be a name that dppl bench paper --list prints; got {got}."
                 )
             config = self.figure
             if self.show:

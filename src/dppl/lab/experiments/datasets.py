@@ -223,7 +223,7 @@ class DatasetSpec:
         if missing:
             more = ""
             if len(missing) > 1:
-                more = f" and {len(missing) - 1} more"
+                more = f", nor {len(missing) - 1} more of its files"
             raise InputError(
                 f"data set {self.name!r} ({self.encoder}): there is no file {missing[0]}{more}; put it there, or "
                 f"name the folder that holds the data with --data. {self.source}".rstrip()

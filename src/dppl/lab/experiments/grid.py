@@ -305,8 +305,9 @@ class _Method(BaseModel):
         name = self.method
         methods = STREAM_METHODS if streams else METHODS
         if name not in methods:
+            own = "" if streams else ", or python:FILE.py:CLASS"
             raise ParameterError(
-                f"{where} must be one of {', '.join(methods)}, or python:FILE.py:CLASS; got {name!r}."
+                f"{where} must be one of {', '.join(methods)}{own}; got {name!r}."
             )
         method = methods[name]
         entry = BY_NAME.get(methods[name].estimator)

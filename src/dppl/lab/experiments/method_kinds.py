@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -142,7 +143,7 @@ class OwnMethod(ComparedMethod):
     @classmethod
     def named(cls, name: str) -> str:
         """Return the name with a hash of the code, so that results of other code are not taken for its own."""
-        place, kind = cls._parts(name)
+        place, kind = _parts(name)
         with converting(f"{name} must be python:FILE.py:CLASS"):
             digest = sha256(Path(place).read_bytes()).hexdigest()
         return f"{PYTHON}{place}:{kind}@{digest[:8]}"
@@ -150,23 +151,28 @@ class OwnMethod(ComparedMethod):
     @classmethod
     def of(cls, name: str) -> Self:
         """Return the method of a name with a hash."""
-        _, kind = cls._parts(name)
+        _, kind = _parts(name)
         return cls(kind.replace("@", " "), name)
 
-    @staticmethod
-    def _parts(name: str) -> tuple[str, str]:
-        place, _, kind = name.removeprefix(PYTHON).rpartition(":")
-        return place, kind
-
     def _load(self) -> Any:
-        place, kind = self._parts(self.estimator)
-        name, _, _ = kind.partition("@")
-        found = public_code(place, name)
-        if not (isinstance(found, type) and issubclass(found, Classifier)):
-            raise InputError(
-                f"{name} of {place} must be a subclass of dppl.Classifier."
-            )
-        return found
+        return _own_class(self.estimator)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return the file and the class of the name of a method of one's own."""
+    place, _, kind = name.removeprefix(PYTHON).rpartition(":")
+    return place, kind
+
+
+@cache
+def _own_class(name: str) -> Any:
+    """Run the file and return the class; once for each hash."""
+    place, kind = _parts(name)
+    kind, _, _ = kind.partition("@")
+    found = public_code(place, kind)
+    if not (isinstance(found, type) and issubclass(found, Classifier)):
+        raise InputError(f"{kind} of {place} must be a subclass of dppl.Classifier.")
+    return found
 
 
 class Methods(dict[str, ComparedMethod]):
@@ -178,5 +184,4 @@ class Methods(dict[str, ComparedMethod]):
     def __missing__(self, name: str) -> ComparedMethod:
         if name not in self:
             raise KeyError(name)
-        self[name] = OwnMethod.of(name)
-        return self[name]
+        return OwnMethod.of(name)

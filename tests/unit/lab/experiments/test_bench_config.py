@@ -458,7 +458,7 @@ def test_what_is_no_configuration_at_all(tmp_path):
 def test_missing_data_is_named_with_its_place(write_config, tmp_path):
     with pytest.raises(
         InputError,
-        match=r"'blobs' \(none\): there is no file .*train_x\.npy and 4 more; .*--data\. Ask us",
+        match=r"'blobs' \(none\): there is no file .*train_x\.npy, nor 4 more of its files; .*--data\. Ask us",
     ):
         load_experiment(str(write_config(source="Ask us.")), tmp_path / "nowhere")
 

@@ -147,5 +147,5 @@ def test_the_list_says_what_each_needs(capsys):
 
 
 def test_an_unknown_figure_is_refused():
-    with pytest.raises(ParameterError, match="name of --list"):
+    with pytest.raises(ParameterError, match="paper --list prints; got dppl-v1:99"):
         Bench(experiment="paper", figure="dppl-v1:99").run()
