@@ -4,11 +4,10 @@ Comments and docstrings are free, and density gains nothing. A change that needs
 raises the budget here, where a reviewer looks.
 """
 
-import ast
-import io
 import sys
-import tokenize
 from pathlib import Path
+
+from dppl.statement.trust import rows_of_code
 
 SOURCE = Path(__file__).parents[1] / "src" / "dppl"
 # Tokens of code by package; "." is what lies in none.
@@ -30,34 +29,11 @@ BUDGET = {
     "planning": 6250,
     "prediction": 7800,
     "serve": 7100,
-    "statement": 15960,
+    "statement": 16000,
     "training": 11350,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67
-LAYOUT = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def rows_of_code(source):
-    """Return the line of each token of a file: of code alone, without docstrings, comments and layout."""
-    documentation = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False):
-            first = node.body[0]
-            documentation.update(range(first.lineno, first.end_lineno + 1))
-    return [
-        token.start[0]
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in LAYOUT and token.start[0] not in documentation
-    ]
 
 
 def measure(source):

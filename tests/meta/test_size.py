@@ -18,6 +18,12 @@ def test_comments_docstrings_and_line_breaks_are_free():
     assert size.measure("a = 'text'\n") == (3, 1)  # a string that documents nothing
 
 
+def test_a_formatted_string_is_one_token_on_every_python():
+    """From Python 3.12 on, tokenize takes it apart."""
+    nested = "a = f'{b + 1} {c!r:>{d}} {f(x, f\"{y}\")}' + d\n"
+    assert size.measure(nested) == (5, 1)
+
+
 def test_a_package_that_is_too_large_or_new_or_gone_is_named(tmp_path):
     (tmp_path / "kernel").mkdir()
     (tmp_path / "kernel" / "a.py").write_text("a = 1\nb = 2\n")

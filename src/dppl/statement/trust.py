@@ -117,12 +117,8 @@ IN_SOME_FITS = {
     "kernel.lattice.compiled": "with numba",
 }
 _CODE_FREE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
+    *("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"),
+    "FSTRING_END",
 }
 
 
@@ -284,7 +280,15 @@ def _path(module: str) -> Path:
 def _file(module: str, when: str = "") -> TrustedFile:
     path = _path(module)
     content = path.read_bytes()
-    source = content.decode("utf-8")
+    rows = rows_of_code(content.decode("utf-8"))
+    name = path.relative_to(_PACKAGE).as_posix()
+    return TrustedFile(
+        name, len(set(rows)), len(rows), sha256(content).hexdigest(), when
+    )
+
+
+def rows_of_code(source: str) -> list[int]:
+    """Return the line of each token of a file: of code alone, without docstrings, comments and layout."""
     documentation: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -292,12 +296,14 @@ def _file(module: str, when: str = "") -> TrustedFile:
             documentation |= set(
                 range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
             )
-    rows = [
-        token.start[0]
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type not in _CODE_FREE and token.start[0] not in documentation
-    ]
-    name = path.relative_to(_PACKAGE).as_posix()
-    return TrustedFile(
-        name, len(set(rows)), len(rows), sha256(content).hexdigest(), when
-    )
+    rows = []
+    inside = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        # From Python 3.12 on an f-string is taken apart; here it is one token.
+        kind = tokenize.tok_name[token.type]
+        inside -= kind == "FSTRING_END"
+        counts = not inside and kind not in _CODE_FREE
+        if counts and token.start[0] not in documentation:
+            rows.append(token.start[0])
+        inside += kind == "FSTRING_START"
+    return rows
