@@ -29,7 +29,7 @@ BUDGET = {
     "planning": 6250,
     "prediction": 7800,
     "serve": 7100,
-    "statement": 16000,
+    "statement": 16010,
     "training": 11350,
 }
 # One statement a line, so that a reader need not take a line apart.
