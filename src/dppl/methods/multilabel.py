@@ -190,7 +190,7 @@ class MultiLabelPrototypes(CentredClassifier):
         for _ in steps(STEPS):
             noisy = measure(
                 "gradients",
-                weights=ascent.weights @ basis.T,
+                weights=ascent.point @ basis.T,
                 offsets=offsets,
                 clip=CLIP,
                 at=lattice,
