@@ -221,7 +221,7 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 start, frame, sizes, size, CLIP, noise_std, gradient, hits
             )
         for _ in steps(STEPS - ascent.moves):
-            ascent.move(gradient(ascent.weights))
+            ascent.move(gradient(ascent.point))
         self._keep(ascent, frame)
 
         # Thresholds above which as many records lie as have the label, if scores are

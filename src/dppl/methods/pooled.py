@@ -88,7 +88,7 @@ def ascent_from(
     size = sizes.total / len(sizes.sizes)
     signal = _signal(size, clip, noise_std, len(frame.spectrum))
     for _ in range(1 + round((STEPS - 1) / (1 + signal))):
-        alone.move(gradient(alone.weights))
+        alone.move(gradient(alone.point))
     count, hits_std = hits(start.coef @ frame.axes, start.offsets)
     answered = Answered(sizes, n_records, clip, noise_std, alone, count, hits_std)
     return Ascent(*follow, pooled(start, frame, answered))

@@ -53,8 +53,9 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     logarithms of class shares as offsets, and predictions have none, so the weights aim
     at balanced classes; intercepts from the last release move the boundary where they
     miss. Where classes have more records than features, steps are longer along axes of
-    small variance, by the second moment. Public rows tell along which axes noise may be
-    taken out.
+    small variance, by the second moment. Where that is alike along all axes, as that of
+    round clusters, gradients are taken nearer to weights of zero, and add up to sums of
+    the classes. Public rows tell along which axes noise may be taken out.
 
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
@@ -275,7 +276,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
         else:
             ascent = Ascent(*follow, moment)
         for _ in steps(STEPS - ascent.moves):
-            ascent.move(gradient(ascent.weights))
+            ascent.move(gradient(ascent.point))
         return ascent
 
     def _classifier_of_examples(
