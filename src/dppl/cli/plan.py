@@ -77,6 +77,12 @@ class Plan(Budget):
         1,
         min=1,
     )
+    quarters: int = option(
+        "N",
+        "How many quarters have so many records each, with a model after each (docs/quarters.md). Default 1.",
+        1,
+        min=1,
+    )
     n_test: int | None = option(
         "N",
         "A guess of the test records: also how exactly they would say it.",
@@ -106,6 +112,7 @@ class Plan(Budget):
             "ceiling",
             "n_parties",
             "n_persons",
+            "quarters",
         )
         how: dict[str, Any] = {
             name: getattr(self, name) for name in (*names, "method", "describe")

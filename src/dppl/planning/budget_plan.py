@@ -104,6 +104,11 @@ class BudgetPlan:
     # even size, alone.
     one_place: Gain | None
     alone: Gain | None
+    quarters: int  # of so many records each
+    # Of several quarters: the last, if records are new and it starts from the one before,
+    # and each, if all are of the same persons, at its part of the budget.
+    last_quarter: Gain | None
+    same_persons: Gain | None
     # Whether weights of a network of images are worth training; None for texts, and for
     # a pure budget, which the noise of a training cannot spend.
     train: bool | None
@@ -147,6 +152,7 @@ class BudgetPlan:
             f"Method: {self.method}, {why}.",
             *([] if self.otherwise is None else [self.otherwise.sentence(start)]),
             *self._of_parties(),
+            *self._of_quarters(),
             *([] if self.train is None else [self._of_weights()]),
             f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}.",
             *([] if self.n_persons is None else [self._of_persons(self.n_persons)]),
@@ -177,6 +183,23 @@ class BudgetPlan:
             f"Of {n_persons} persons with {self.n_records / n_persons:.2g} records each, a person counts as one record "
             "here, which is cautious; sizes of classes are persons, too."
         )
+
+    def _of_quarters(self) -> list[str]:
+        if self.last_quarter is None or self.same_persons is None:
+            return []
+        root = f"{math.sqrt(self.quarters):.3g}"
+        all_records = f"one fit of all {self.quarters} quarters at mu/{root}"
+        return [
+            "New records in each quarter: each spends the whole budget as a part of the account, and a record pays for one. "
+            "Without a start each reaches what is said above.",
+            self.last_quarter.sentence(
+                f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}"
+            ),
+            f"The same persons in each quarter: each spends mu/{root}, for which a person pays the whole budget in all.",
+            self.same_persons.sentence("Such a quarter without a start"),
+            f"If old records may be kept, {all_records} reaches as much as new records do with a start, and with a start "
+            "more; how much is not known.",
+        ]
 
     def _of_weights(self) -> str:
         strength = self.n_units / self.n_classes * self.budget.gaussian_allowance().mu
@@ -221,6 +244,7 @@ def plan_budget(
     describe: Describe = "none",
     n_parties: int = 1,
     n_persons: int | None = None,
+    quarters: int = 1,
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
 
@@ -260,6 +284,8 @@ def plan_budget(
     n_persons : int, default=None
         A guess of the number of persons, whom the fit is to protect with all of their
         records. Each counts as one record, which is cautious; `smallest` is of persons.
+    quarters : int, default=1
+        How often a model is trained on so many records, for the method softmax.
 
     Raises
     ------
@@ -290,7 +316,9 @@ def plan_budget(
             parameter="n_records",
         )
     n_features = _checked_width(n_features, encoder)
-    validate.positive_integer(n_public=n_public or 1, n_parties=n_parties)
+    validate.positive_integer(
+        n_public=n_public or 1, n_parties=n_parties, quarters=quarters
+    )
     if ceiling is not None:
         validate.open_unit(ceiling=ceiling)
         if ceiling <= 1 / n_classes:
@@ -301,6 +329,11 @@ def plan_budget(
     validate.one_of(get_args(Describe), describe=describe)
     chosen = _checked_method(method, budget, n_public, n_parties)
     table = encoder is not None and encoder.startswith(SCHEME)
+    if quarters > 1 and (chosen != "softmax" or n_parties > 1):
+        raise ParameterError(
+            "above 1 is for the method softmax on the records of one institution.",
+            parameter="quarters",
+        )
     if describe == "names" and (table or chosen != "softmax"):
         raise ParameterError(
             "names goes with texts and the method softmax; leave it out.",
@@ -340,6 +373,12 @@ def plan_budget(
     if n_parties > 1:
         one_place = whole.gain(sizes)
         alone = whole.gain(sizes / n_parties)
+    last_quarter = same_persons = None
+    if quarters > 1:
+        # Paths add up: signal by the number of quarters, and noise by its root.
+        part = replace(setting, spend=setting.spend / math.sqrt(quarters))
+        last_quarter = part.gain(sizes * quarters)
+        same_persons = part.gain(sizes)
     shown = np.unique(
         np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int)
     )
@@ -370,6 +409,9 @@ def plan_budget(
         n_parties=int(n_parties),
         one_place=one_place,
         alone=alone,
+        quarters=int(quarters),
+        last_quarter=last_quarter,
+        same_persons=same_persons,
         train=train,
         cost=_cost(chosen, budget, n_classes, n_features),
     )

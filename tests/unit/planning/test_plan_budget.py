@@ -24,6 +24,20 @@ def sample():
     return load_sample()
 
 
+def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
+    """So the table of docs/quarters.md has them: four quarters at mu are as good as all records at mu/2."""
+    given = {"n_classes": 64, "n_features": 384}
+    plan = plan_budget(GaussianDP(0.5), n_records=2000, quarters=4, **given)
+    whole = plan_budget(GaussianDP(0.25), n_records=8000, **given)
+    part = plan_budget(GaussianDP(0.25), n_records=2000, **given)
+    assert plan.last_quarter.balanced_accuracy == pytest.approx(whole.balanced_accuracy)
+    assert plan.same_persons.balanced_accuracy == pytest.approx(part.balanced_accuracy)
+    assert "mu/2" in str(plan)
+    assert "quarter" not in str(whole).lower()
+    with pytest.raises(ParameterError, match="quarters above 1"):
+        plan_budget(GaussianDP(0.5), n_records=2000, quarters=4, method="mean", **given)
+
+
 @pytest.mark.parametrize(
     ("n_classes", "n_records", "smallest"),
     [(2, 100, 1), (10, 5000, 20), (77, 9001, 116)],
