@@ -1,7 +1,7 @@
 """Kinds of noise for a stream of tasks, for docs/continual.md.
 
     python benchmarks/correlated_noise.py accuracy DATA [SEEDS]
-    python benchmarks/correlated_noise.py cost {independent,tree,toeplitz}
+    python benchmarks/correlated_noise.py cost {independent,toeplitz}
 
 The first prints test accuracy after the last task of banking77 streams in which every
 class is in every task, with seeded noise. The second learns 1,000 tasks of 200 records,

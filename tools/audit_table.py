@@ -137,7 +137,7 @@ def stream(estimator: ContinualPrototypes) -> Configuration:
     """Audit a stream of correlated noise; the record in question is in the first task, and so in the most rows."""
     n_tasks = int(estimator.max_tasks or 0)
     dim = 16
-    first, *later = factor(estimator.noise, n_tasks).rows
+    first, *later = factor(n_tasks).rows
     column = [
         first.own,
         *(row.weights[0] for row in later),
@@ -337,7 +337,6 @@ NAMED = (
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
     fitted(Still(GaussianDP(2.0), _TWO, steps=2)),
-    stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
     fitted(
         ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})

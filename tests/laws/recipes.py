@@ -121,7 +121,6 @@ RECIPES = {
         "by public rows": Recipe(options=BY_PUBLIC_ROWS, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
         "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
-        "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
         "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },
     "ContinualDiscriminant": {
@@ -334,7 +333,7 @@ SHARED = [
         "MeanPrototypes replace-one",  # class sums, and a record that is replaced
         "PublicPrototypes add-remove",  # selections, whose noise is no Gaussian; bounds that public rows choose
         "LinearProbe sampled add-remove",  # Poisson samples, which no ledger charges
-        "ContinualPrototypes by a tree add-remove",  # a stream with correlated noise and a private state
+        "ContinualPrototypes by toeplitz add-remove",  # a stream with correlated noise and a private state
         "ContinualDiscriminant with public rows add-remove",  # Gram matrices
         "ContinualEnsemble of softmax prototypes add-remove",  # a fit made of other fits
     )

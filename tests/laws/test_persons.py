@@ -676,12 +676,7 @@ VOTES = ["PrivateNeighbours", "TeacherEnsemble"]
 ADDING = [kind for kind in AS_ROWS if kind.entry.name not in VOTES]
 FAULTS = [
     *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in ADDING),
-    # One task of a tree pays for several nodes, which hides a second row.
-    *(
-        (keep_every_class, kind, opposite(kind.dim))
-        for kind in ADDING
-        if kind.variant != "by a tree"
-    ),
+    *((keep_every_class, kind, opposite(kind.dim)) for kind in ADDING),
     *(
         (fault, kind, alike(kind.dim))
         for fault in (

@@ -94,7 +94,7 @@ def test_the_use_of_another_file_is_noticed(monkeypatch):
     ask = Measure.__call__
 
     def astray(self, name, **released):
-        factors.prefix_variance("tree", 3)
+        factors.prefix_variance(3)
         return ask(self, name, **released)
 
     monkeypatch.setattr(Measure, "__call__", astray)

@@ -198,7 +198,6 @@ EXAMPLE = {
     "dim": 32,
     "n_classes": 10,
     "max_labels": 5,
-    "noise": "tree",
     "max_tasks": 5,
     "constant": 90,
     "weight": 18832962,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl._utils.types import Array
-from dppl.errors import ParameterError, warn_once
+from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
@@ -222,7 +223,7 @@ class ContinualClassifier(EmbeddingClassifier):
             total = self._of_tasks(guarantee, task.number).budget
             refuse_slip(total, allowed=self.budget.allow_weak)
             if (weakness := total.weakness) and not self.budget.weakness:
-                warn_once(weakness, 4)
+                warnings.warn(weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:

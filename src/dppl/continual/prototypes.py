@@ -23,7 +23,7 @@ from dppl.methods.parameters import Count, LatticeParameter, parameters
 from dppl.methods.shared import cosine_sharpness, noise_variance, unit_directions
 
 Accumulate: TypeAlias = Literal["weighted", "sum"]
-Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
+Noise: TypeAlias = Literal["independent", "toeplitz"]
 
 
 @parameters
@@ -37,12 +37,11 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
 
     Parameters
     ----------
-    noise : {"independent", "tree", "toeplitz"}, default="independent"
-        With independent noise the variance of sums over T tasks grows with T. The other
-        two keep it to some multiple of log(T)², for classes that come in many tasks,
-        and need a private state between tasks (`partial_fit`). ``"tree"`` is the binary
-        mechanism [2]_, ``"toeplitz"`` the square root of the matrix of prefix sums
-        [3]_, with less noise and more memory. Only for disjoint tasks.
+    noise : {"independent", "toeplitz"}, default="independent"
+        With independent noise the variance of sums over T tasks grows with T.
+        ``"toeplitz"``, by the square root of the matrix of prefix sums [2]_, keeps it
+        to some multiple of log(T)², for classes that come in many tasks, and needs a
+        private state between tasks (`partial_fit`). Only for disjoint tasks.
     max_tasks : int, default=None
         Public bound on the number of tasks, at most 10,000, which correlated noise is
         made for and needs.
@@ -85,9 +84,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
     .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual
     learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A4, the cosine similarity classifier.
-    .. [2] Chan, Shi, Song (2011), Private and continual release of statistics, the
-    binary mechanism.
-    .. [3] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters,
+    .. [2] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters,
     arXiv:2202.11205.
 
     Examples
@@ -123,7 +120,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 parameter="state",
             )
         n_tasks = 0 if earlier is None else earlier.n_tasks_
-        if n_tasks >= len(factors.factor(self.noise, int(self.max_tasks or 0)).rows):
+        if n_tasks >= len(factors.factor(int(self.max_tasks or 0)).rows):
             raise ParameterError(
                 f"is {self.max_tasks}, and as many tasks have been learned; start a new stream with a larger bound.",
                 parameter="max_tasks",
@@ -170,7 +167,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
             return {"sums": Measurement(sums, statistic=of_task)}
         most = int(self.max_tasks or 0)
         rows = CorrelatedClassSums(
-            setting.lattice, n_classes, self.noise, most, setting.task.number
+            setting.lattice, n_classes, most, setting.task.number
         )
         return {"sums": Measurement(rows)}
 
@@ -197,7 +194,7 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
                 before, n_sums=n_sums, total=before.total + measure("sums") / scale
             )
             variance = (
-                factors.prefix_variance(self.noise, task.number)
+                factors.prefix_variance(task.number)
                 * measure.noise_std("sums") ** 2
                 / scale**2
             )
@@ -245,5 +242,5 @@ class ContinualPrototypes(LatticeParameter, ContinualClassifier):
         variance = noise_variance(self.guarantee_, float(self.lattice_.scale))
         if self._fitted_with["noise"] == "independent":
             return np.asarray(variance * self.released_.n_sums, np.float64)
-        growth = factors.prefix_variance(self.noise, self.n_tasks_)
+        growth = factors.prefix_variance(self.n_tasks_)
         return np.full(len(self.classes_), variance * growth, np.float64)

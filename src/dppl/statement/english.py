@@ -49,7 +49,7 @@ STATISTICS: Mapping[Code, str] = {
     Statistic.LABEL_COUNTS: "size of each of {n_classes} labels, in steps of 1/{steps}, at most {max_labels} labels a record",
     Statistic.CLASS_SUMS: "class sums of lattice rows ({n_classes} x {dim})",
     Statistic.CORRELATED_CLASS_SUMS: (
-        "class sums of lattice rows of all tasks ({n_classes} x {dim} each), weighted by the public matrix '{noise}' "
+        "class sums of lattice rows of all tasks ({n_classes} x {dim} each), weighted by a public matrix "
         "for at most {max_tasks} tasks"
     ),
     Statistic.CLASS_MEANS: "class means of lattice rows ({n_classes} x {dim})",

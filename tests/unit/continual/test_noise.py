@@ -25,22 +25,24 @@ from dppl.kernel.mechanisms.randomness import randomness
 from dppl.kernel.queries import correlated as _state
 from dppl.kernel.queries import factors as _factors
 from dppl.kernel.queries.correlated import BinSums, CorrelatedClassSums, StateFile
-from dppl.kernel.queries.factors import KINDS, MOST_TASKS, factor
+from dppl.kernel.queries.factors import MOST_TASKS, factor
 from inside import tensors_of
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 from overhearing import overheard
 from unit.continual import matrices
 
-each_kind = pytest.mark.parametrize("kind", KINDS)
 QUARTER = ZCDP(0.25)
 T = 6
 EMPTY = np.zeros((0, DIM)), []
 
 
-def make(kind, budget=QUARTER, **options):
+def make(budget=QUARTER, **options):
     return ContinualPrototypes(
-        budget, CLASSES, noise=kind, **({"random_state": 0, "max_tasks": T} | options)
+        budget,
+        CLASSES,
+        noise="toeplitz",
+        **({"random_state": 0, "max_tasks": T} | options),
     )
 
 
@@ -51,8 +53,8 @@ def records(seed=0, n=9):
     ], np.array(CLASSES)[y]
 
 
-def learn(stream, kind, state, model=None, **options):
-    model = make(kind, **options) if model is None else model
+def learn(stream, state, model=None, **options):
+    model = make(**options) if model is None else model
     for X, y in stream:
         model.partial_fit(X, y, state=state)
     return model
@@ -61,12 +63,11 @@ def learn(stream, kind, state, model=None, **options):
 # The matrices
 
 
-@each_kind
 @pytest.mark.parametrize("n_tasks", [1, 2, 7, 8, 100, 257])
 def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_exact(
-    kind, n_tasks
+    n_tasks,
 ):
-    planned = factor(kind, n_tasks)
+    planned = factor(n_tasks)
     matrix = matrices.matrix(planned)
     assert matrix.shape == (n_tasks, n_tasks)
     assert not np.triu(matrix, 1).any()
@@ -77,16 +78,8 @@ def test_the_matrix_is_of_integers_lower_triangular_and_its_largest_column_is_ex
     )
 
 
-def test_the_rows_of_the_tree_are_the_nodes_of_the_binary_mechanism():
-    matrix = matrices.matrix(factor("tree", 100))
-    for t in range(1, 101):
-        size = next(size for size in (64, 32, 16, 8, 4, 2, 1) if t % size == 0)
-        assert matrix[t - 1].tolist() == [int(t - size < i <= t) for i in range(1, 101)]
-    assert factor("tree", 100).squared_norm == 7  # levels of 1, 2, 4, ... 64
-
-
 def test_the_rows_of_toeplitz_are_the_square_root_of_prefix_sums_up_to_a_twentieth():
-    matrix = matrices.matrix(factor("toeplitz", 300))
+    matrix = matrices.matrix(factor(300))
     exact = [math.comb(2 * k, k) / 4**k for k in range(300)]
     for t in range(300):
         ages = np.arange(t, -1, -1)
@@ -108,36 +101,32 @@ ORACLE_LOSS = {10: 3.208913, 100: 6.407744, 1000: 10.660245}
 
 def test_coefficients_and_errors_are_those_of_an_oracle():
     assert (
-        matrices.matrix(factor("toeplitz", 8))[-1, ::-1] / 4096
+        matrices.matrix(factor(8))[-1, ::-1] / 4096
         == np.round(4096 * np.array(ORACLE)) / 4096
     ).all()
     for n_tasks, loss in ORACLE_LOSS.items():
         # Bins cost 3.3 % of variance at most.
         assert (
             loss * (1 - 1e-6)
-            <= matrices.variances(factor("toeplitz", n_tasks)).max()
+            <= matrices.variances(factor(n_tasks)).max()
             <= loss * 1.033
         )
 
 
-WORST = {("tree", 10): 12, ("tree", 100): 42, ("tree", 1000): 90}
-WORST |= {("toeplitz", 10): 3.209, ("toeplitz", 100): 6.497, ("toeplitz", 1000): 11.004}
+WORST = {10: 3.209, 100: 6.497, 1000: 11.004}
 
 
-@pytest.mark.parametrize(("kind", "n_tasks"), list(WORST))
-def test_the_stated_variances(kind, n_tasks):
-    assert matrices.variances(factor(kind, n_tasks)).max() == pytest.approx(
-        WORST[kind, n_tasks], abs=5e-4
+@pytest.mark.parametrize("n_tasks", WORST)
+def test_the_stated_variances(n_tasks):
+    assert matrices.variances(factor(n_tasks)).max() == pytest.approx(
+        WORST[n_tasks], abs=5e-4
     )
-    assert (
-        max(len(row.weights) for row in factor(kind, n_tasks).rows)
-        <= {"tree": 9, "toeplitz": 64}[kind]
-    )
+    assert max(len(row.weights) for row in factor(n_tasks).rows) <= 64
 
 
-def measured_variance(kind, n_tasks, dim=4000):
+def measured_variance(n_tasks, dim=4000):
     """Return the variance of the sum of all tasks, relative to the noise of one, and its standard error."""
-    planned = factor(kind, n_tasks)
+    planned = factor(n_tasks)
     single = RoundedGaussian.within(GaussianDP(0.01), Fraction(1))
     noise = RoundedGaussian.within(GaussianDP(0.01), Fraction(planned.squared_norm))
     kept = BinSums(np.zeros((0, 1, dim), np.int64), np.zeros((0, 1, dim)))
@@ -151,11 +140,11 @@ def measured_variance(kind, n_tasks, dim=4000):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "n_tasks"), [("tree", 63), ("toeplitz", 200)])
-def test_the_noise_has_the_variance_of_the_formula(kind, n_tasks, monkeypatch):
+@pytest.mark.parametrize("n_tasks", [200])
+def test_the_noise_has_the_variance_of_the_formula(n_tasks, monkeypatch):
     """Within six standard errors of a chi-squared mean, so a false alarm has a chance below 1e-8."""
-    measured, error = measured_variance(kind, n_tasks)
-    stated = matrices.variances(factor(kind, n_tasks))[-1]
+    measured, error = measured_variance(n_tasks)
+    stated = matrices.variances(factor(n_tasks))[-1]
     assert abs(measured / stated - 1) < 6 * error
     whole = BinSums.after
 
@@ -165,29 +154,27 @@ def test_the_noise_has_the_variance_of_the_formula(kind, n_tasks, monkeypatch):
         )[1]
 
     monkeypatch.setattr(BinSums, "after", undecoded)
-    measured, error = measured_variance(kind, n_tasks)
+    measured, error = measured_variance(n_tasks)
     assert abs(measured / stated - 1) > 6 * error
 
 
 # What it computes
 
 
-@each_kind
 @pytest.mark.filterwarnings("ignore::dppl.errors.WeakBudgetWarning")
-def test_without_noise_the_model_is_the_sum_of_all_tasks(kind, tmp_path):
+def test_without_noise_the_model_is_the_sum_of_all_tasks(tmp_path):
     tasks = [records(seed) for seed in range(11)]
     X, y = (np.concatenate(parts) for parts in zip(*tasks, strict=True))
-    model = learn(tasks, kind, tmp_path / "state", budget=GaussianDP(1e5), max_tasks=11)
+    model = learn(tasks, tmp_path / "state", budget=GaussianDP(1e5), max_tasks=11)
     whole = ContinualPrototypes(GaussianDP(1e5), CLASSES, random_state=0).fit(X, y)
     assert np.allclose(model.prototypes_, whole.prototypes_, atol=5e-3)
     assert (model.predict(X) == whole.predict(X)).all()
 
 
-@each_kind
-def test_classes_that_no_task_could_hold_are_never_predicted(kind, tmp_path):
+def test_classes_that_no_task_could_hold_are_never_predicted(tmp_path):
     X, y = records()
     kept = y != "c"
-    model = make(kind).partial_fit(
+    model = make().partial_fit(
         X[kept], y[kept], task_classes=["a", "b"], state=tmp_path / "state"
     )
     assert (model.predict(-X) != "c").all()
@@ -197,7 +184,7 @@ def test_classes_that_no_task_could_hold_are_never_predicted(kind, tmp_path):
 # What it promises
 
 
-def replay(stream, where, row, label, kind, folder, **options):
+def replay(stream, where, row, label, folder, **options):
     """Hold a stream to the law of neighbours: a record more shows in all rows together by the stated cost at most."""
     X, y = stream[where]
     more = [
@@ -210,9 +197,9 @@ def replay(stream, where, row, label, kind, folder, **options):
     for state in states:
         state.unlink(missing_ok=True)
     with watched() as uses:
-        first = learn(more, kind, states[0], **options)
+        first = learn(more, states[0], **options)
     with watched([answer for _, _, answer in uses]) as again:
-        second = learn(stream, kind, states[1], **options)
+        second = learn(stream, states[1], **options)
     assert len(uses) == len(again) == len(stream)
     costs = [spent(one, other, 1) for one, other in zip(uses, again, strict=True)]
     assert not any(costs[:where])
@@ -235,12 +222,9 @@ def streams(draw):
 
 
 @pytest.mark.slow
-@each_kind
 @given(data=st.data())
 @settings(max_examples=30)
-def test_a_record_in_any_task_moves_all_rows_by_the_stated_cost(
-    kind, data, tmp_path_factory
-):
+def test_a_record_in_any_task_moves_all_rows_by_the_stated_cost(data, tmp_path_factory):
     stream = data.draw(streams())
     where = data.draw(st.integers(0, len(stream) - 1))
     label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
@@ -250,7 +234,6 @@ def test_a_record_in_any_task_moves_all_rows_by_the_stated_cost(
         where,
         data.draw(rows(DIM)),
         label,
-        kind,
         tmp_path_factory.mktemp("stream"),
         budget=budget,
     )
@@ -322,9 +305,8 @@ FAULTS += [keep_the_state_in_the_model, clip_nothing]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-@each_kind
-def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):
-    case = ALL, 0, np.full(DIM, 1.2), "b", kind, tmp_path
+def test_the_replay_notices(fault, tmp_path, monkeypatch):
+    case = ALL, 0, np.full(DIM, 1.2), "b", tmp_path
     # The first task is in the most rows; the rounding of the row leaves a part of its
     # length unused.
     assert replay(*case) > Fraction(9, 10)
@@ -334,19 +316,19 @@ def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "n_tasks"), [("tree", 8), ("toeplitz", 32)])
+@pytest.mark.parametrize("n_tasks", [32])
 def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_norm(
-    kind, n_tasks, monkeypatch
+    n_tasks, monkeypatch
 ):
     """In 150 audits of Gaussians bounds were 1.64 ± 0.08 at mu = 2, so the sound one fails with a chance below 1e-5.
 
-    Without the norm mu is 3.5 or 2.9, of which 2.9 is proved in the mean or 2.5, five
+    Without the norm mu is 2.9, of which 2.5 is proved in the mean, five
     deviations above the claim.
     """
     claim = GaussianDP(2.0)
 
     def prepared():
-        planned = _factors.factor(kind, n_tasks)
+        planned = _factors.factor(n_tasks)
         noise = RoundedGaussian.within(claim, Fraction(100**2 * planned.squared_norm))
         column = matrices.matrix(planned)[:, 0]
 
@@ -376,23 +358,22 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
     assert audit_release(prepared(), claim, runs=1500, confidence=0.999).violation
 
 
-@each_kind
 def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stream(
-    kind, tmp_path
+    tmp_path,
 ):
-    model = make(kind)
+    model = make()
     for X, y in [records(seed) for seed in range(3)]:
         guarantee = model.partial_fit(X, y, state=tmp_path / "state").guarantee_
-        assert guarantee.releases == make(kind).plan(DIM).guarantee.releases
+        assert guarantee.releases == make().plan(DIM).guarantee.releases
         assert guarantee.budget == QUARTER
         assert guarantee.mu <= math.sqrt(0.5) * (1 + 1e-12)
     (release,) = guarantee.releases
-    norm = math.sqrt(factor(kind, T).squared_norm)
+    norm = math.sqrt(factor(T).squared_norm)
     assert release.sensitivity == pytest.approx(
         norm * 127 * math.sqrt(DIM) / 4, rel=1e-12
     )
     said = " ".join(str(guarantee).split())
-    assert f"weighted by the public matrix '{kind}' for at most {T} tasks" in said
+    assert f"weighted by a public matrix for at most {T} tasks" in said
     assert (
         "the private state of the stream, a file with true sums of earlier tasks"
         in said
@@ -405,16 +386,16 @@ def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stre
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"noise": "pink"}, "noise must be one of 'independent', 'tree', 'toeplitz'"),
-        ({"noise": "tree"}, "max_tasks must be a public bound"),
-        ({"noise": "tree", "max_tasks": 0}, "max_tasks must be an integer"),
+        ({"noise": "pink"}, "noise must be one of 'independent', 'toeplitz'"),
+        ({"noise": "toeplitz"}, "max_tasks must be a public bound"),
+        ({"noise": "toeplitz", "max_tasks": 0}, "max_tasks must be an integer"),
         (
             {"noise": "toeplitz", "max_tasks": MOST_TASKS + 1},
             "max_tasks must be at most 10000",
         ),
         ({"max_tasks": 3}, "max_tasks is for correlated noise"),
         (
-            {"noise": "tree", "max_tasks": 3, "accumulate": "weighted"},
+            {"noise": "toeplitz", "max_tasks": 3, "accumulate": "weighted"},
             "accumulate must be 'sum' or None",
         ),
         (
@@ -431,7 +412,7 @@ def test_parameters_that_contradict_each_other_are_refused(options, words):
 
 def test_a_state_is_named_where_and_only_where_the_noise_needs_one(tmp_path):
     with pytest.raises(ParameterError, match="state must name the file"):
-        make("tree").partial_fit(*records())
+        make().partial_fit(*records())
     with pytest.raises(ParameterError, match="state is for correlated noise"):
         ContinualPrototypes(QUARTER, CLASSES).partial_fit(
             *records(), state=tmp_path / "state"
@@ -458,18 +439,17 @@ def check_refused(model, task, state, account, words):
     assert (state.read_bytes() if state.exists() else None) == kept
 
 
-@each_kind
-def test_a_stream_goes_on_from_its_files(kind, tmp_path):
+def test_a_stream_goes_on_from_its_files(tmp_path):
     tasks = [records(seed) for seed in range(T)]
     path = tmp_path / "m.safetensors"
     state = tmp_path / "state"
-    model = make(kind)
+    model = make()
     for number, task in enumerate(tasks):
         model.partial_fit(*task, state=state).save(path, overwrite=True)
         assert stat.S_IMODE(state.stat().st_mode) == 0o600
         model = dppl.load(path).set_params(random_state=0)
         assert model.n_tasks_ == number + 1
-    assert model.to_bytes() == learn(tasks, kind, tmp_path / "other").to_bytes()
+    assert model.to_bytes() == learn(tasks, tmp_path / "other").to_bytes()
     account = account_of(tmp_path)
     check_refused(
         model,
@@ -483,7 +463,7 @@ def test_a_stream_goes_on_from_its_files(kind, tmp_path):
 def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     """Its true sums are whole numbers of lattice steps, which no released value is but by chance."""
     state = tmp_path / "state"
-    model = learn([records()] * 3, "toeplitz", state)
+    model = learn([records()] * 3, state)
     assert set(vars(model)) == set(
         vars(ContinualPrototypes(QUARTER, CLASSES).fit(*records()))
     )
@@ -498,7 +478,7 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     # The file of the state is as large whatever it holds.
     assert (
         state.stat().st_size
-        == (learn([EMPTY] * 3, "toeplitz", tmp_path / "other"), tmp_path / "other")[1]
+        == (learn([EMPTY] * 3, tmp_path / "other"), tmp_path / "other")[1]
         .stat()
         .st_size
     )
@@ -523,8 +503,7 @@ def reachable(thing, seen):
             yield from reachable(value, seen)
 
 
-@each_kind
-def test_no_state_is_in_reach_of_what_learns(kind, tmp_path, monkeypatch):
+def test_no_state_is_in_reach_of_what_learns(tmp_path, monkeypatch):
     found = []
     whole = ContinualPrototypes.learn
 
@@ -535,23 +514,22 @@ def test_no_state_is_in_reach_of_what_learns(kind, tmp_path, monkeypatch):
         whole(self, measure, setting)
 
     monkeypatch.setattr(ContinualPrototypes, "learn", learn_and_look)
-    learn([records(), records(1)], kind, tmp_path / "state")
+    learn([records(), records(1)], tmp_path / "state")
     assert len(found) == 2
     for kinds in found:
         assert len(kinds) > 20
         assert not {StateFile, BinSums} & set(kinds)
 
 
-@each_kind
 def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_anything_is_paid(
-    kind, tmp_path
+    tmp_path,
 ):
     state = tmp_path / "state"
     account = account_of(tmp_path)
     first, second, third = (records(seed) for seed in range(3))
-    model = learn([first], kind, state)
+    model = learn([first], state)
     old = state.read_bytes()
-    learn([second], kind, state, model)
+    learn([second], state, model)
     new = state.read_bytes()
     state.write_bytes(old)
     check_refused(
@@ -578,21 +556,21 @@ def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_a
         account,
         "there is no state .* Without its state a stream cannot go on",
     )
-    learn([first, third], kind, state)
+    learn([first, third], state)
     check_refused(model, third, state, account, "state of another stream")
     state.write_bytes(new)
-    learn([third], kind, state, model)
+    learn([third], state, model)
 
 
 def test_a_first_task_replaces_no_state_and_needs_a_folder(tmp_path):
     state = tmp_path / "state"
     account = account_of(tmp_path)
-    learn([records()], "tree", state)
+    learn([records()], state)
     kept = state.read_bytes()
     with pytest.raises(InputError, match="exists, and this is the first task"):
-        make("tree").partial_fit(*records(), state=state, ledger=account)
+        make().partial_fit(*records(), state=state, ledger=account)
     with pytest.raises(InputError, match="there is no folder"):
-        make("tree").partial_fit(
+        make().partial_fit(
             *records(), state=tmp_path / "none" / "state", ledger=account
         )
     assert state.read_bytes() == kept
@@ -602,13 +580,13 @@ def test_a_first_task_replaces_no_state_and_needs_a_folder(tmp_path):
 def test_two_processes_do_not_learn_from_one_state(tmp_path):
     state = tmp_path / "state"
     account = account_of(tmp_path)
-    model = learn([records()], "tree", state)
+    model = learn([records()], state)
     with _state.opened(state, model, 1):
         check_refused(model, records(1), state, account, "in use by another process")
 
 
 def test_the_model_of_a_fit_has_no_state_and_does_not_go_on(tmp_path):
-    model = make("tree").fit(*records())
+    model = make().fit(*records())
     check_refused(
         model, records(1), tmp_path / "state", account_of(tmp_path), "there is no state"
     )
@@ -618,9 +596,9 @@ def test_a_model_whose_file_was_lost_to_a_crash_is_recovered(tmp_path):
     state = tmp_path / "state"
     path = tmp_path / "m.safetensors"
     account = account_of(tmp_path)
-    model = learn([records()], "tree", state)
+    model = learn([records()], state)
     model.save(path)
-    wanted = learn([records(1)], "tree", state, model).to_bytes()  # and is not saved
+    wanted = learn([records(1)], state, model).to_bytes()  # and is not saved
     before = dppl.load(path).set_params(random_state=0)
     check_refused(
         before,
@@ -648,11 +626,10 @@ def stop(*arguments, **named):
     ("owner", "name"),
     [(RoundedGaussian, "release"), (Output, "write"), (Ledger, "finish")],
 )
-@each_kind
-def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_path):
+def test_trying_again_after_a_crash_is_a_second_release(owner, name, tmp_path):
     state = tmp_path / "state"
     account = account_of(tmp_path)
-    model = make(kind).partial_fit(*records(), state=state, ledger=account)
+    model = make().partial_fit(*records(), state=state, ledger=account)
     content = model.to_bytes()
     kept = state.read_bytes()
     attributes = dict(vars(model))
@@ -672,8 +649,7 @@ def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_p
     assert account.spent()["rho"] == pytest.approx(0.75, rel=1e-6)
 
 
-@each_kind
-def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
+def test_a_state_has_its_room_before_the_charge(tmp_path, monkeypatch):
     state = tmp_path / "state"
     account = account_of(tmp_path)
     sizes = []
@@ -681,7 +657,7 @@ def test_a_state_has_its_room_before_the_charge(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(
         files, "take_room", lambda file, size: (sizes.append(size), take(file, size))
     )
-    model = make(kind)
+    model = make()
     for task in range(2):
         model.partial_fit(*records(task), state=state, ledger=account)
         assert state.stat().st_size <= sizes[-1]
@@ -701,30 +677,29 @@ def test_a_state_that_does_not_advance_is_noticed(tmp_path, monkeypatch):
     """Rows drawn again from the same sums would be further releases."""
     monkeypatch.setattr(StateFile, "write", lambda self, model: None)
     with pytest.raises(InputError, match="there is no state"):
-        learn([records()] * 2, "tree", tmp_path / "state")
+        learn([records()] * 2, tmp_path / "state")
     monkeypatch.undo()
-    model = learn([records()], "tree", tmp_path / "state")
+    model = learn([records()], tmp_path / "state")
     monkeypatch.setattr(StateFile, "write", lambda self, model: None)
     with pytest.raises(InputError, match="rolled back"):
-        learn([records()] * 2, "tree", tmp_path / "state", model)
+        learn([records()] * 2, tmp_path / "state", model)
 
 
 def test_a_state_survives_a_later_version_that_writes_other_model_files(
     tmp_path, monkeypatch
 ):
-    model = learn([records()], "tree", tmp_path / "state")
+    model = learn([records()], tmp_path / "state")
     monkeypatch.setattr("dppl.methods.model_file.FORMAT", 99)
-    learn([records(1)], "tree", tmp_path / "state", model)
+    learn([records(1)], tmp_path / "state", model)
     assert os.listdir(tmp_path) == ["state"]
 
 
-@each_kind
 def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(
-    kind, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
     state = tmp_path / "state"
     seen = []
-    model = learn([records(0)], kind, state)
+    model = learn([records(0)], state)
     whole = CorrelatedClassSums.answer
 
     def answer(self, *arguments, **released):
@@ -742,7 +717,7 @@ def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(
 
 def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
     state = tmp_path / "state"
-    model = learn([records(0)], "tree", state)
+    model = learn([records(0)], state)
     left = part_of(state)
     left.write_bytes(state.read_bytes())
     model.partial_fit(*records(1), state=state)
@@ -757,7 +732,7 @@ def test_a_linked_state_is_replaced_where_it_is(tmp_path):
     link = tmp_path / "state"
     target = tmp_path / "vault" / "state"
     link.symlink_to(target)
-    model = learn([records(0), records(1)], "tree", link)
+    model = learn([records(0), records(1)], link)
     assert link.is_symlink()
     assert model.n_tasks_ == 2
     recover(target, tmp_path / "model")

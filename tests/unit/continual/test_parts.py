@@ -164,7 +164,7 @@ def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
     )
     models = []
     for name, given in (("arrays", None), ("parts", engine)):
-        model = make(noise="tree", max_tasks=4)
+        model = make(noise="toeplitz", max_tasks=4)
         for X, y, allowed in tasks():
             data = (
                 {"X": X, "y": y}

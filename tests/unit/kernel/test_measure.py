@@ -155,7 +155,7 @@ def test_shares_are_positive(percent):
 def test_what_is_priced_for_one_ask_is_asked_once():
     for query in (
         Selection(LATTICE, 3, 1, (0.0, 2.0)),
-        CorrelatedClassSums(LATTICE, 3, "tree", 4, 1),
+        CorrelatedClassSums(LATTICE, 3, 4, 1),
     ):
         Measurement(query)
         with pytest.raises(ParameterError, match="must be 1"):

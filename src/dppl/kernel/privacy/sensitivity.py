@@ -51,13 +51,9 @@ def _labels(of: Term[Statistic], lists: int) -> Fraction:
 
 
 def _column(of: Term[Statistic]) -> float:
-    # The square of the longest column of a matrix of `factors.factor`: exactly for
-    # "tree", and at least for "toeplitz", which takes seconds to make. There squares of
-    # binom(2k, k)/4ᵏ are 1/(πk) or more.
-    tasks: int = of["max_tasks"]
-    if of["noise"] == "tree":
-        return tasks.bit_length()
-    return OWN_WEIGHT**2 * (1 + math.log(tasks) / math.pi)
+    # What the square of the longest column of a matrix of `factors.factor`, which takes
+    # seconds to make, is at least: squares of binom(2k, k)/4ᵏ are 1/(πk) or more.
+    return OWN_WEIGHT**2 * (1 + math.log(of["max_tasks"]) / math.pi)
 
 
 # Square of the longest vector that a record adds, and by how much more it moves if a

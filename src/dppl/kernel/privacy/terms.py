@@ -124,7 +124,7 @@ class Statistic(Code):
     CLASS_SUMS = "class_sums", {"n_classes": int, "dim": int}
     CORRELATED_CLASS_SUMS = (
         "correlated_class_sums",
-        {"n_classes": int, "dim": int, "noise": str, "max_tasks": int},
+        {"n_classes": int, "dim": int, "max_tasks": int},
     )
     CLASS_MEANS = "class_means", {"n_classes": int, "dim": int}
     WEIGHTED_SUM = "weighted_sum", {"dim": int}

@@ -87,7 +87,7 @@ class StateFile:
     def reserve(self, query: CorrelatedClassSums, model_bytes: int) -> None:
         """Take room for the state after the task, before the task is charged: a model without it cannot go on."""
         lattice = query.lattice
-        row = factors.factor(query.noise, query.max_tasks).rows[query.number - 1]
+        row = factors.factor(query.max_tasks).rows[query.number - 1]
         n_bins = int(row.homes[-1]) + 1
         numbers = 2 * n_bins * query.n_classes * lattice.dim
         room = reserved(
@@ -124,19 +124,17 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
     matrix, whose squared norm is at most `Factor.squared_norm`.
     """
 
-    noise: str
     max_tasks: int
     number: int  # of the task, from 1
     repeats = False
 
     @property
     def statistic(self) -> Term[Statistic]:
-        """With its shape, and the matrix."""
+        """With its shape, and that of the matrix."""
         return Term(
             Statistic.CORRELATED_CLASS_SUMS,
             n_classes=self.n_classes,
             dim=self.lattice.dim,
-            noise=self.noise,
             max_tasks=self.max_tasks,
         )
 
@@ -144,7 +142,7 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
     def squared_norm(self) -> Fraction:
         """The square of a lattice row times a column of the matrix."""
         return self.lattice.squared_norm * Fraction(
-            factors.factor(self.noise, self.max_tasks).squared_norm
+            factors.factor(self.max_tasks).squared_norm
         )
 
     def answer(
@@ -164,7 +162,7 @@ class CorrelatedClassSums(ClassSums, OwnAnswer):
             before = none
         else:
             before = state.sums
-        row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
+        row = factors.factor(self.max_tasks).rows[self.number - 1]
         later, estimate = before.after(row, exact, mechanism, source)
         if state is not None:
             state.later = later

@@ -197,7 +197,7 @@ def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_
         assert state is None or state.parent.is_dir()
         return self
 
-    monkeypatch.setattr(Forgetful, "noise", "tree", raising=False)
+    monkeypatch.setattr(Forgetful, "noise", "toeplitz", raising=False)
     monkeypatch.setattr(Forgetful, "max_tasks", None, raising=False)
     monkeypatch.setattr(Forgetful, "partial_fit", partial_fit)
     monkeypatch.setattr(Forgetful, "predict", lambda self, X: X.argmax(axis=1))
