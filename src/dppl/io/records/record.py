@@ -189,8 +189,7 @@ def _shown(cell: Any) -> str:
         cell = _ALL_DIGITS.normalize(cell)
     # Intervals of pandas end in floats where any of the column does.
     if hasattr(cell, "closed_left"):
-        opening = "[" if cell.closed_left else "("
-        closing = "]" if cell.closed_right else ")"
+        opening, *_, closing = str(cell)
         return f"{opening}{_shown(cell.left)}, {_shown(cell.right)}{closing}"
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:
         try:
