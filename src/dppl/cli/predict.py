@@ -159,6 +159,7 @@ class OnModel(X, Records):
         Tasks of an engine embed all before the block begins, and so does `ahead`, where
         embeddings can be kept.
         """
+        from dppl._utils.files import locked
         from dppl.cli.embed import resumable
         from dppl.io.kept import kept_in, remove_older, state_place
         from dppl.training import embedding
@@ -177,6 +178,11 @@ class OnModel(X, Records):
                 folder = place.with_suffix(".work").expanduser()
                 folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 held.enter_context(work_in(folder))
+                # Whoever ends first removes it.
+                busy = (
+                    f"another process works on these records, in {folder}; wait for it."
+                )
+                held.enter_context(locked(folder, busy))
                 held.enter_context(resumable(folder))
                 with progress("embedding", source.count) as advance:
                     table = embedding.embed(
@@ -187,7 +193,11 @@ class OnModel(X, Records):
                         progress=advance,
                         engine=engine,
                     )
-                yield lambda: embedding.windows_of(source, table)
+                try:
+                    yield lambda: embedding.windows_of(source, table)
+                except DpplError:
+                    shutil.rmtree(folder)  # after a refusal, as `kept_in` does
+                    raise
                 return
             kept = None
             # What a network would keep are the images themselves.

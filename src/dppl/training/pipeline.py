@@ -444,10 +444,11 @@ def work_in(folder: Path) -> Iterator[None]:
     except OtherOptions as error:
         raise OtherOptions(folder, error.difference) from None
     except BaseException as error:
-        if getattr(error, "parameter", None) == "strict":
-            shutil.rmtree(
-                folder
-            )  # what lies there would tell how far the run came, and so at which record it stopped
+        with suppress(FileNotFoundError):  # the block may have removed it
+            if getattr(error, "parameter", None) == "strict":
+                shutil.rmtree(
+                    folder
+                )  # what lies there would tell how far the run came, and so at which record it stopped
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
         raise

@@ -8,6 +8,7 @@ import pytest
 
 from dppl.lab.experiments import results as results_module
 from dppl.lab.experiments.config import built_in_names
+from dppl.lab.experiments.names import pays_again
 from dppl.lab.experiments.runner import Summary
 
 CONFIG = """
@@ -237,6 +238,14 @@ def test_a_method_of_ones_own_is_compared_and_known_by_its_code(
     assert right > 0.9 > 0.4 > wrong
     assert cli("bench", "r.jsonl", "--out", "report").exit_code == 0
     assert "| Sums " in (tmp_path / "report" / "report.md").read_text("utf-8")
+    # Results of others name their files, which a report does not run.
+    results = (tmp_path / "r.jsonl").read_text("utf-8")
+    (tmp_path / "others.jsonl").write_text(results.replace("own.py", "./own.py"))
+    code.write_text("raise SystemExit")
+    assert cli("bench", "others.jsonl", "--out", "theirs").exit_code == 0
+    stream = {"method": "python:./own.py:Sums@0", "stream": {"n_tasks": 2}}
+    assert not pays_again(stream | {"parameters": {}})
+    code.write_text(OWN)
     # Results of other code are not taken for its own.
     dry = ("bench", path, "--out", "r.jsonl", "--dry-run")
     assert cli(*dry).stdout == "3 cells, 3 done, 0 left.\n"

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl.cli._records import Engine
+from dppl.engines import LocalEngine
+from dppl.errors import BudgetExceeded
 from dppl.training import PrivateClassifier
 
 SCHEMA = 'age = [18, 90]\nward = ["north", "south"]\nsmoker = "yes/no"\n'
@@ -67,6 +70,32 @@ def test_a_table_is_trained_on_and_predicted_with_the_model_alone(trained, work,
     assert model.predict(records).tolist() == predicted
     said = cli("evaluate", "m.safetensors", "test.csv", "--y", "outcome")
     assert f"accuracy           {right:.4f}" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"), [(BudgetExceeded("it is spent."), False), (OSError(), True)]
+)
+def test_embeddings_by_tasks_stay_after_a_failure_and_go_after_a_refusal(
+    trained, work, cli, monkeypatch, error, stays
+):
+    """And while one evaluation reads them, no other one may remove them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(work / "state"))
+    monkeypatch.setattr(Engine, "tasks", lambda _: LocalEngine())
+    command = "evaluate", "m.safetensors", "test.csv", "--y", "outcome", "--mu", "1"
+    others = []
+
+    def ended(*_, **__):
+        if not others:
+            others.append(None)
+            others.append(cli(*command))
+        raise error
+
+    monkeypatch.setattr(dppl, "evaluate", ended)
+    assert cli(*command).exit_code != 0
+    assert "another process works on these records" in others[1].stderr
+    left = [*(work / "state" / "dppl").iterdir()]
+    assert bool(left) is stays
+    assert all(one.stat().st_mode & 0o077 == 0 for one in left)
 
 
 def test_public_rows_are_read_by_the_schema(work, cli):

@@ -2,6 +2,7 @@
 
 import json
 from datetime import date, timedelta
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -305,7 +306,15 @@ def test_a_record_has_one_row_whatever_file_it_is_in(tmp_path, kind):
     assert embed_items(encoder, table, "X").to_array().tobytes() == expected.tobytes()
 
 
-CELLS = [2**53 + 1, 3, True, "x", date(2024, 2, 29), timedelta(days=1, seconds=1)]
+CELLS = [
+    2**53 + 1,
+    3,
+    True,
+    "x",
+    date(2024, 2, 29),
+    timedelta(days=1, seconds=1),
+    pd.Interval(0, 10),
+]
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -315,9 +324,19 @@ def test_a_cell_of_a_frame_is_read_the_same_whatever_type_others_give_its_column
     encoder = encoder_of('a = "code"', tmp_path)
     rows = [
         embed_items(encoder, pd.DataFrame({"a": [cell, *others]}), "X").to_array()[0]
-        for others in ([], [None], ["other"], [3.5], [1 + 2j])
+        for others in ([], [None], ["other"], [3.5], [1 + 2j], [pd.Interval(0.5, 1)])
     ]
     assert len({row.tobytes() for row in rows}) == 1
+
+
+def test_a_decimal_is_read_the_same_however_many_digits_others_have(tmp_path):
+    encoder = encoder_of('a = "code"', tmp_path)
+    rows = [
+        embed_items(encoder, pa.table({"a": [Decimal("1.1"), other]}), "X").to_array()
+        for other in (Decimal(2), Decimal("1.25"))
+    ]
+    assert rows[0][0].tobytes() == rows[1][0].tobytes()
+    assert rows[0][1].tobytes() != rows[1][1].tobytes()
 
 
 @pytest.mark.parametrize("kind", ["arrow", "polars"])

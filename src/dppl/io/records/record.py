@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -33,6 +33,7 @@ PersonId: TypeAlias = str | bytes | int | None
 
 _LARGEST_INTEGER = 2**63 - 1
 _FIRST_INEXACT = 2**53  # its float is also the next integer's
+_ALL_DIGITS = Context(prec=80, traps=[])  # of a decimal in any column of Arrow
 # Usual names of columns.
 TEXTS = ("text", "sentence")
 CONTENTS = (*TEXTS, "image", "bytes")
@@ -183,6 +184,13 @@ def _shown(cell: Any) -> str:
     # where it has one, so what these cannot tell apart must not differ here either.
     if isinstance(cell, complex) and not cell.imag:
         cell = cell.real
+    # Decimals of a column have as many digits as the longest.
+    if isinstance(cell, Decimal):
+        cell = _ALL_DIGITS.normalize(cell)
+    # Intervals of pandas end in floats where any of the column does.
+    if hasattr(cell, "closed_left"):
+        opening, *_, closing = str(cell)
+        return f"{opening}{_shown(cell.left)}, {_shown(cell.right)}{closing}"
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:
         try:
             cell = float(cell)

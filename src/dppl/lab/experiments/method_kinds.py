@@ -154,6 +154,10 @@ class OwnMethod(ComparedMethod):
         _, kind = _parts(name)
         return cls(kind.replace("@", " "), name)
 
+    def overlaps(self, parameters: Mapping[str, Any]) -> bool:
+        """Return that it does not: streams take none of one's own."""
+        return False
+
     def _load(self) -> Any:
         return _own_class(self.estimator)
 

@@ -9,6 +9,7 @@ from dppl.kernel.privacy.budgets import USUAL_DELTA, budget_from_dict, rounded_u
 from dppl.lab.experiments.cells import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
 from dppl.lab.experiments.compared_methods import ALL_METHODS, label
 from dppl.lab.experiments.datasets import Merged
+from dppl.lab.experiments.method_kinds import OwnMethod
 from dppl.lab.task_streams import Stream
 
 TUNED = "tuned on private data, not covered"
@@ -124,7 +125,10 @@ def pays_again(cell: Cell) -> bool:
 def series_name(cell: Cell, notion: str = "") -> str:
     """Name a cell's line or row: its method with all that was done to it, and the `notion` where there are several."""
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
-    if cell["pool"] is None and ALL_METHODS[cell["method"]].uses_public({}):
+    method = ALL_METHODS[cell["method"]]
+    # Results may name files of others, which nothing runs to describe them.
+    own = isinstance(method, OwnMethod)
+    if cell["pool"] is None and not own and method.uses_public({}):
         text += " (no public rows)"
     if cell.get("stream", {}).get("told"):
         text += ", told the classes of each task"
