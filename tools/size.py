@@ -22,7 +22,7 @@ BUDGET = {
     "export": 6750,
     "federation": 12950,
     "finetune": 18050,
-    "io": 32250,
+    "io": 32270,
     "kernel": 66400,
     "lab": 57700,
     "methods": 27250,

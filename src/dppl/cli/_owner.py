@@ -104,10 +104,15 @@ def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
         )
     if fit and labels["unknown"]:
         such = "labels" if "labels_each" in labels else "records"
+        # Raw records are read before anything is charged.
+        charged = (
+            ""
+            if "modality" in report
+            else " `dppl fit` stops after it has charged the budget."
+        )
         return False, (
             f"a fit would stop at the labels outside the class list, which are named below. Correct them or add them "
-            f"to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}. "
-            "`dppl fit` stops after it has charged the budget."
+            f"to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}.{charged}"
         )
     if not report["used"]:
         return False, f"{'a fit' if fit else 'this run'} would use {uses}."
@@ -184,7 +189,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         if each := persons["records_each"]:
             yield (
                 "records each",
-                f"median {each['median']:g}, at most {each['largest']}",
+                f"median {each['median']:g}, at most {each['largest']} (the id {each['largest_id']!r})",
             )
         if (report["labels"] or {}).get("labels_each") is not None:
             yield (

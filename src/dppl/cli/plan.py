@@ -36,7 +36,7 @@ class Plan(Budget):
     )
     n_persons: int | None = option(
         "N",
-        "A guess of the number of persons, for a fit with --groups; the other numbers are of persons then.",
+        "A guess of the number of persons, for a fit with --groups; --smallest and --n-test are of persons then.",
         None,
         min=1,
     )
@@ -165,7 +165,8 @@ class Plan(Budget):
         for name in ("labels_each", "n_test"):
             if getattr(self, name) is None:
                 raise ParameterError(
-                    "is needed with --method multilabel.", parameter=name
+                    "is needed with --method multilabel, which takes --n-classes, --n-records, --labels-each and --n-test.",
+                    parameter=name,
                 )
         assert self.n_test is not None
         n_units = self.n_persons or self.n_records

@@ -124,7 +124,7 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
     raise TypeError(
         f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
         f"another object, but a number.{f' Columns of other types: {shown}.' if others else ''} dppl.io.read_table "
-        "reads a path, and PrivateClassifier takes images and texts."
+        "reads a path, and PrivateClassifier takes images, texts and tables."
     )
 
 

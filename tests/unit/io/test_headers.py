@@ -144,3 +144,21 @@ def test_both_parts_of_a_table_with_titles_have_its_header(write, tmp_path):
         with pytest.raises(InputError, match="cells that are empty or repeat another"):
             split_file(write([names, ["one", "a", "b"]]), *outs, 0.5)
         assert not any(out.exists() for out in outs)
+
+
+def test_other_sheets_are_named_where_the_first_lacks_the_columns(tmp_path):
+    """An export may begin with a cover; a sheet that is hidden or that was named itself is not proposed."""
+    xlsxwriter = pytest.importorskip("xlsxwriter")
+    pytest.importorskip("python_calamine")
+    path = tmp_path / "t.xlsx"
+    with xlsxwriter.Workbook(path) as book:
+        for name in ("cover", "old", "notes"):
+            sheet = book.add_worksheet(name)
+            sheet.write_row(0, 0, HEADER if name == "notes" else ["of", "ward 7"])
+            if name == "old":
+                sheet.hide()
+    with pytest.raises(InputError, match=r"; other sheets are 'notes': add sheet='no"):
+        open_source(path, columns=NAMED)
+    with pytest.raises(InputError, match=r"header=1\.$"):
+        open_source(path, columns=NAMED, sheet="cover")
+    assert read(path, sheet="notes") == []

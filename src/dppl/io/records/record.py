@@ -253,6 +253,7 @@ class Header(NamedTuple):
     place: int  # from 0, blank rows included
     names: list[str]
     match: int  # 2 where the owner names the row, or it has all columns; 1 where it has some; else 0
+    others: tuple[str, ...] = ()  # sheets that might have been meant
 
     @classmethod
     def found(
@@ -296,15 +297,23 @@ class Header(NamedTuple):
     def shown(self) -> tuple[str | Argument, ...]:
         """What messages say of it: a row that may be a record of a file without a header is not quoted."""
         row = self.place + 1
+        elsewhere: tuple[str | Argument, ...] = ()
+        if self.others:
+            elsewhere = (
+                f"; other sheets are {listed(self.others)}: add ",
+                Argument("sheet", self.others[0]),
+            )
         if self.match:
             return (
                 f"row {row}, taken as the header, has {listed(self.names)}; if row {row + 1} is, add ",
                 Argument("header", row + 1),
+                *elsewhere,
             )
         return (
             f"row {row}, taken as the header, has none of the names that are asked for, and is not shown, as it may be "
             f"a record; if it is the header, see its names with ",
             Argument("header", row),
+            *elsewhere,
         )
 
 

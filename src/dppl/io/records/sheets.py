@@ -89,8 +89,7 @@ class SheetTexts(TextRows):
     def __init__(
         self, path: Path, columns: Columns, sheet: str | None, header: int | None
     ) -> None:
-        self._sheet = _open_sheet(path, sheet)
-        self._header = _header_of(self._sheet, path, header, columns, TEXTS)
+        self._sheet, self._header = _open_sheet(path, sheet, header, columns, TEXTS)
         resolved = resolve_columns(
             columns, self._header.names, path, TEXTS, self._header
         )
@@ -115,8 +114,7 @@ def read_sheet(
     path: Path, sheet: str | None, number: int | None, columns: Columns
 ) -> tuple[Header, Iterator[list[str]]]:
     """Return the header of a sheet, as `Header.found` has it, and the rows below that are not blank, as texts."""
-    opened = _open_sheet(path, sheet)
-    header = _header_of(opened, path, number, columns)
+    opened, header = _open_sheet(path, sheet, number, columns)
 
     def below() -> Iterator[list[str]]:
         # A space, because a record that cannot be used is not a blank row, which is none.
@@ -133,23 +131,14 @@ def _texts(row: list[Any] | None) -> list[str]:
     return [as_text(cell) for cell in row or ()]
 
 
-def _header_of(
-    sheet: Any,
+def _open_sheet(
     path: Path,
+    sheet: str | None,
     number: int | None,
     columns: Columns,
     usual: Sequence[str] = (),
-) -> Header:
-    """Find the header of a sheet that holds something."""
-    rows = ((place, _texts(row)) for place, row in _filled(sheet))
-    header = Header.found(rows, number, columns, usual)
-    if header is None:
-        raise no_header(path)
-    return header
-
-
-def _open_sheet(path: Path, sheet: str | None) -> Any:
-    """Open a sheet of cells that holds something, by default the first that is not hidden; charts have no cells."""
+) -> tuple[Any, Header]:
+    """Open a sheet of cells, by default the first that is not hidden, and find its header; charts have no cells."""
     calamine = optional("python_calamine", "python-calamine", "excel")
     with converting(
         f"{path} must be a workbook that can be read",
@@ -179,13 +168,19 @@ def _open_sheet(path: Path, sheet: str | None) -> Any:
         if sheet is None:
             there = f"all that have cells are hidden; there are {listed(names)}"
         raise InputError(f"must be a sheet of {path}; {there}.", parameter="sheet")
-    _, header = next(_filled(opened), (0, None))
-    if header is None:
+    _, first = next(_filled(opened), (0, None))
+    if first is None:
         raise InputError(
             f"sheet {name!r} of {path} is empty; a row of it must name the columns. "
             f"Or name another of {listed(names)}."
         )
-    return opened
+    rows = ((place, _texts(row)) for place, row in _filled(opened))
+    header = Header.found(rows, number, columns, usual)
+    if header is None:
+        raise no_header(path)
+    # Whoever named no sheet may have meant another.
+    others = tuple(one for one in shown if sheet is None and one != name)
+    return opened, header._replace(others=others)
 
 
 def _filled(sheet: Any) -> Iterator[tuple[int, list[Any] | None]]:
