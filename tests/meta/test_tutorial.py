@@ -12,6 +12,7 @@ import pytest
 
 import dppl
 from dppl.evaluation import Evaluation
+from dppl.kernel.privacy.terms import PublicInput
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "tutorials" / "hospital" / "hospital.sh"
 NEEDS = (
@@ -71,6 +72,8 @@ def test_the_script_of_the_hospital_runs(tmp_path, environment):
     assert "for print                  micro F1" in done.stdout
     model = dppl.load(folder / "notes.safetensors")
     assert model.guarantee_.unit == "person"
+    later = dppl.load(folder / "notes-q2.safetensors").guarantee_
+    assert PublicInput.START in {term.code for term in later.public_inputs}
     # Patients who come again pay for both quarters, and two more fit, but not one of
     # nearly twice the mu.
     assert "exit code 3" in done.stdout

@@ -55,10 +55,10 @@ kill "$server"
 wait "$server" || true
 trap - EXIT
 
-echo "== 9. The next quarter: all notes so far, with the same key, account and parts"
+echo "== 9. The next quarter: all notes so far, from the last model, with the same key, account and parts"
 dppl split notes-q2.xlsx --test 0.3 --groups patient --key split.key --out train-q2.csv test-q2.csv
 dppl train train-q2.csv "${notes[@]}" --classes diagnoses.txt --encoder "$encoder" --unusable stop "${quarter[@]}" \
-  --ledger ledger.db notes/train --out notes-q2.safetensors
+  --start notes.safetensors --ledger ledger.db notes/train --out notes-q2.safetensors
 dppl verify notes-q2.safetensors --ledger ledger.db notes
 dppl ledger show ledger.db
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dppl._utils.progress import progress
@@ -13,6 +14,10 @@ from dppl.errors import ParameterError
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Budget as Spent
     from dppl.planning import BudgetPlan, EvaluationPlan
+
+
+# What a plan of accuracy takes, which was not measured for several labels a record.
+_OF_ACCURACY = ("n_public", "ceiling", "describe", "n_parties", "quarters")
 
 
 @request("n_classes", "n_records", "smallest", "encoder", "epsilon", "delta")
@@ -167,6 +172,11 @@ class Plan(Budget):
                 raise ParameterError(
                     "is needed with --method multilabel, which takes --n-classes, --n-records, --labels-each and --n-test.",
                     parameter=name,
+                )
+        for one in fields(Plan):
+            if one.name in _OF_ACCURACY and getattr(self, one.name) != one.default:
+                raise ParameterError(
+                    "is for methods of one label a record.", parameter=one.name
                 )
         assert self.n_test is not None
         n_units = self.n_persons or self.n_records
