@@ -20,6 +20,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402 (NumPy comes with it)
 
 from browsing import WIDE, Visit, chromium  # noqa: E402
+from dppl import errors  # noqa: E402
 
 # No test cuts the power, and a disk that others use, too, takes milliseconds for each
 # of thousands of calls. SQLite and other processes wait for the disk themselves, so
@@ -33,6 +34,12 @@ if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 * 2**30:
 settings.register_profile("dppl", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)  # for `just quick`
 settings.load_profile("dppl")
+
+
+@pytest.fixture(autouse=True)
+def weak_budgets_are_new():
+    """A process warns of each weak budget once; each test is a process of its own in this."""
+    errors.warn_once.cache_clear()
 
 
 def pytest_addoption(parser):

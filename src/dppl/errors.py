@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 __all__ = [
@@ -181,5 +182,7 @@ class WeakBudgetWarning(UserWarning):
     """The budget, or its delta, is so large (`Budget.weakness`) that the guarantee says little."""
 
 
-# A loop over seeds would say it at each line. Filters of the user's own come first.
-warnings.simplefilter("once", WeakBudgetWarning, append=True)
+@cache
+def warn_once(weakness: str, stacklevel: int) -> None:
+    """Warn of a weak budget, once a process for each: a loop over seeds would say it each time."""
+    warnings.warn(weakness, WeakBudgetWarning, stacklevel=stacklevel + 1)

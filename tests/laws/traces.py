@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from dppl import PrivateSearch, SoftmaxPrototypes
+from dppl import PrivateSearch, SoftmaxPrototypes, errors
 from dppl.continual import ContinualPrototypes
 from dppl.kernel.lattice import Lattice
 from dppl.methods import EmbeddingClassifier
@@ -64,6 +64,8 @@ def heard():
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always")
+            # What an earlier fit of the same budget was warned of is warned of again.
+            errors.warn_once.cache_clear()
             yield said
             sink.seek(0)
             output.write(sink.read().decode())

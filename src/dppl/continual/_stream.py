@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl._utils.types import Array
-from dppl.errors import ParameterError, WeakBudgetWarning
+from dppl.errors import ParameterError, warn_once
 from dppl.kernel import reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget, refuse_slip
@@ -143,7 +142,7 @@ class ContinualClassifier(EmbeddingClassifier):
             over them, see `Ledger.charge`; without names their costs add up. Tasks that
             may overlap have none.
         state : path, default=None
-            For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private
+            For ``noise="toeplitz"`` alone, the file of the private
             state: the first task makes it, and each later one reads and replaces it. It
             holds true sums, only its owner may read it, and it goes with the model of
             the last task alone. Keep it as secret as the records, and delete it when
@@ -223,7 +222,7 @@ class ContinualClassifier(EmbeddingClassifier):
             total = self._of_tasks(guarantee, task.number).budget
             refuse_slip(total, allowed=self.budget.allow_weak)
             if (weakness := total.weakness) and not self.budget.weakness:
-                warnings.warn(weakness, WeakBudgetWarning, stacklevel=4)
+                warn_once(weakness, 4)
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:

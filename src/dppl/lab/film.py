@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from dppl._utils.optional import optional
 from dppl._utils.types import Float, Float32
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import Scores, combined_scores, normalised
-from dppl.errors import ParameterError, WeakBudgetWarning
+from dppl.errors import ParameterError, warn_once
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.sparse import NetworkClassifier, SparseFinetuner
 from dppl.finetune.weights import head_of, module_digest, weights_of
@@ -270,7 +269,7 @@ class FilmEnsemble(NetworkClassifier):
         total = stream.of_tasks(guarantee, n + 1, self.tasks).budget
         refuse_slip(total, allowed=checked_budget(self.budget).allow_weak)
         if weakness := total.weakness:
-            warnings.warn(weakness, WeakBudgetWarning, stacklevel=3)
+            warn_once(weakness, 3)
         return guarantee
 
     def _of_task(self, values: Float32) -> SparseFinetuner:

@@ -78,8 +78,8 @@ MODELS = {
     "continual-overlapping": ContinualPrototypes(
         ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"
     ),
-    "continual-tree": ContinualPrototypes(
-        GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9
+    "continual-toeplitz": ContinualPrototypes(
+        GaussianDP(1.0), [0, 1, 2], noise="toeplitz", max_tasks=9
     ),
     "newton": lab.Newton(ZCDP(1.0), [0, 1, 2]),
     "search-mean": PrivateSearch(

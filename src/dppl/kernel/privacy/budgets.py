@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import decimal
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -22,7 +21,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dppl._utils import validate
-from dppl.errors import Argument, BudgetError, ParameterError, WeakBudgetWarning
+from dppl.errors import Argument, BudgetError, ParameterError, warn_once
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.rounding import below, root_below
 
@@ -422,7 +421,7 @@ def check_strength(budget: object, stacklevel: int) -> None:
     budget = checked_budget(budget)
     refuse_slip(budget)
     if weakness := budget.weakness:
-        warnings.warn(weakness, WeakBudgetWarning, stacklevel=stacklevel + 1)
+        warn_once(weakness, stacklevel + 1)
 
 
 def budget_from_dict(fields: dict[str, float], **how: bool) -> Budget:
