@@ -24,7 +24,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 32200,
     "kernel": 66400,
-    "lab": 57650,
+    "lab": 58100,
     "methods": 27250,
     "planning": 6450,
     "prediction": 7800,
