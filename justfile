@@ -72,7 +72,7 @@ bench *ARGS:
 
 # Measure the results of docs/results.md again, from the embeddings in FOLDER, and pack them
 results FOLDER:
-    for name in text images assistant examples few minority clusters continual; do \
+    for name in text images assistant examples few minority clusters continual quarters; do \
         dppl bench $name --data {{FOLDER}} --out build/$name.jsonl && \
         rm -f docs/results/$name.jsonl.xz && dppl bench build/$name.jsonl --out docs/results/$name.jsonl.xz; done
     python tools/readme_picture.py

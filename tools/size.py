@@ -24,7 +24,7 @@ BUDGET = {
     "finetune": 18050,
     "io": 32320,
     "kernel": 66400,
-    "lab": 57700,
+    "lab": 58200,
     "methods": 27250,
     "planning": 6450,
     "prediction": 7800,

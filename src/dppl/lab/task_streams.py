@@ -85,6 +85,20 @@ def blurry(
     return _placed(np.where(moved, anywhere, place), names, n_tasks)
 
 
+def drifting(
+    y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int
+) -> list[StreamTask]:
+    """Let each class become more or less frequent from task to task, by up to tenfold from the first to the last."""
+    labels, names = _checked(y, classes, n_tasks)
+    # Rates first, so that training and test rows drift alike.
+    rng = np.random.default_rng(seed)
+    rates = rng.uniform(-1, 1, size=(len(names), 1))
+    shares = 10.0 ** (rates * np.linspace(0, 1, n_tasks))
+    below = shares.cumsum(axis=1)[np.searchsorted(np.sort(names), labels)]
+    drawn = rng.random((len(labels), 1)) * below[:, -1:]
+    return _placed((drawn >= below).sum(axis=1), names, n_tasks)
+
+
 def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[StreamTask]:
     """Make each data set a task, of data sets of these lengths whose rows stand one after another.
 
@@ -151,6 +165,7 @@ _CUTS: dict[str, Callable[..., list[StreamTask]]] = {
     "class-incremental": class_incremental,
     "shuffled": shuffled,
     "blurry": blurry,
+    "drifting": drifting,
 }
 DATA_SETS = "data-sets"
 KINDS = (*_CUTS, DATA_SETS)

@@ -9,13 +9,14 @@ from dppl.lab.task_streams import (
     blurry,
     class_incremental,
     data_sets,
+    drifting,
     forgetting,
     shuffled,
 )
 
 CLASSES = np.arange(7)
 Y = np.random.default_rng(0).integers(7, size=3000)
-MAKERS = [class_incremental, shuffled, blurry]
+MAKERS = [class_incremental, shuffled, blurry, drifting]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -38,7 +39,9 @@ def test_each_class_is_in_one_task_in_all_or_mostly_in_one():
     def sizes(tasks):
         return np.array([np.bincount(Y[task.rows], minlength=7) for task in tasks])
 
-    apart, spread, mixed = (sizes(make(Y, CLASSES, 3, seed=4)) for make in MAKERS)
+    apart, spread, mixed, moving = (
+        sizes(make(Y, CLASSES, 3, seed=4)) for make in MAKERS
+    )
     assert ((apart > 0).sum(axis=0) == 1).all()
     assert sorted(np.count_nonzero(apart, axis=1)) == [2, 2, 3]
     # Standard deviations of shares are below 0.03.
@@ -48,6 +51,15 @@ def test_each_class_is_in_one_task_in_all_or_mostly_in_one():
     assert (home < 1).all()
     nothing = blurry(Y, CLASSES, 3, seed=4, elsewhere=0)
     assert (sizes(nothing) == apart).all()
+    # A class that is half as frequent in the first task as in the middle is twice as
+    # frequent in the last; other rows of the same seed drift alike.
+    moved = np.log(moving[2] / moving[0])
+    assert np.abs(moved).max() > 1.5
+    assert (np.abs(np.log(spread[2] / spread[0])) < 0.5).all()
+    assert (np.abs(np.log(moving[[0, 2]] / moving[1]).sum(axis=0)) < 0.5).all()
+    half = drifting(Y[::2], CLASSES, 3, seed=4)
+    first, _, last = (np.bincount(Y[::2][task.rows], minlength=7) for task in half)
+    assert (np.abs(np.log(last / first) - moved) < 0.5).all()
 
 
 def test_a_class_without_rows_belongs_to_a_task_and_a_task_may_be_empty():

@@ -71,7 +71,7 @@ class Bench:
         "CONFIG|RESULTS",
         "YAML file, or one of: quick, clusters, text, images, assistant, examples, few, minority, few-shot, means, votes, "
         "luo, luo-digits, luo-few-shot, luo-few-shot-digits, paper; of streams of tasks continual, continual-quick, "
-        "continual-paper. Or a results file, whole or partial, to draw or to pack.",
+        "continual-paper, quarters. Or a results file, whole or partial, to draw or to pack.",
     )
     out: Path | None = option(
         "PATH",

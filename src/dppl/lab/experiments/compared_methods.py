@@ -10,6 +10,7 @@ from dppl.lab.experiments.method_kinds import (
     ComparedMethod,
     Methods,
     Range,
+    RetrainedMethod,
     Space,
 )
 from dppl.lab.experiments.network_methods import NetworkMethod
@@ -218,6 +219,10 @@ STREAM_METHODS: dict[str, ComparedMethod] = {
     },
     "FilmEnsemble": NetworkMethod("FilmEnsemble", "FilmEnsemble", searched_as="film"),
     "LoraEnsemble": NetworkMethod("LoraEnsemble", "LoraEnsemble", searched_as="lora"),
+    "Retrained": RetrainedMethod("Softmax prototypes, this task", "Retrained"),
+    "RetrainedOnAll": RetrainedMethod(
+        "Softmax prototypes, all records so far", "RetrainedOnAll"
+    ),
     "ContinualDiscriminant-alone": _registered(
         "ContinualDiscriminant", _NO_PUBLIC_ROWS, public=False
     ),

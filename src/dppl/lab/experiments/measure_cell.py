@@ -292,7 +292,10 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         "forgetting": float(forgot[-1]),
         "joint_accuracy": joint_accuracy,
         "below_joint": joint_accuracy - measured["metrics"]["accuracy"],
-        "total_mu": model.guarantee_.mu if method.private else None,
+        # A model of one task states the cost of that task.
+        "total_mu": getattr(model, "total_mu_", model.guarantee_.mu)
+        if method.private
+        else None,
     }
     if method.of_images:
         size = model.values_.nbytes

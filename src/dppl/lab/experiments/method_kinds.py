@@ -12,6 +12,7 @@ from dppl.encoders.python import public_code
 from dppl.errors import InputError
 from dppl.io.records.labels import converting
 from dppl.kernel.privacy import Budget
+from dppl.lab import retrained
 from dppl.methods.parameters import with_options
 from dppl.methods.public_data import PublicData
 from dppl.methods.registry import BY_NAME
@@ -132,6 +133,16 @@ class ComparedMethod:
         if self.private:
             return BY_NAME[self.estimator].load()
         return getattr(lab, self.estimator)
+
+
+class RetrainedMethod(ComparedMethod):
+    """A method of single fits, fitted again in every task of a stream."""
+
+    pure = False
+    private = True
+
+    def _load(self) -> Any:
+        return getattr(retrained, self.estimator)
 
 
 class OwnMethod(ComparedMethod):
