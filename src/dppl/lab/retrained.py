@@ -11,15 +11,9 @@ from dppl.methods.parameters import parameters
 
 @parameters
 class Retrained(SoftmaxPrototypes):
-    """Softmax prototypes of the records of each task.
+    """Softmax prototypes of the records of each task."""
 
-    Parameters
-    ----------
-    from_last : bool, default=False
-        Whether each fit starts from the model of the task before.
-    """
-
-    from_last: bool = False
+    from_last: bool = False  # whether each fit starts from the model of the task before
 
     def partial_fit(self, X: Any, y: Any, *, task_classes: Any = None) -> Self:
         """Fit the records of a task, with other noise than in the last."""

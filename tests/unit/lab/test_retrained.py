@@ -51,8 +51,8 @@ def test_methods_of_the_experiment_cost_a_record_the_same(monkeypatch):
         for cell in loaded.cells
         if (cell.dataset, cell.seed, cell.budget) == ("sample", 0, {"mu": 1})
     ]
-    assert len(cells) == 2 * 7
-    assert len({cell.key for cell in loaded.cells}) == 14 * 3 * 4 * 3
+    assert len(cells) == 2 * 6
+    assert len({cell.key for cell in loaded.cells}) == 12 * 3 * 4 * 3
     for cell in cells:
         if cell.stream.kind == "drifting":
             result = run_cell(cell, loaded.datasets)
