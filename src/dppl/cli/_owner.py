@@ -189,7 +189,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
         if each := persons["records_each"]:
             yield (
                 "records each",
-                f"median {each['median']:g}, at most {each['largest']} (the id {each['largest_id']!r})",
+                f"median {each['median']:g}, at most {each['largest']}",
             )
         if (report["labels"] or {}).get("labels_each") is not None:
             yield (

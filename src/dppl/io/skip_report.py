@@ -20,7 +20,6 @@ from dppl.kernel.persons import (
     are_missing,
     checked_ids,
     classes_of_persons,
-    id_text,
     person_codes,
 )
 from dppl.kernel.privacy.terms import Term
@@ -368,13 +367,7 @@ def _persons_report(
     each = np.bincount(persons)
     records_each = None
     if len(each):
-        most = int(each.argmax())
-        records_each = {
-            "median": float(np.median(each)),
-            "largest": int(each[most]),
-            # A word for a missing id, such as "unknown", is one person with many records.
-            "largest_id": id_text(ids[int((persons == most).argmax())]),
-        }
+        records_each = {"median": float(np.median(each)), "largest": int(each.max())}
     return {
         "n": len(each),
         "missing_ids": int(are_missing(ids).sum()),

@@ -76,11 +76,16 @@ def test_what_is_printed(here, cli):
 
 
 def test_a_small_budget_tells_nothing_of_few_records(here, cli):
-    """But with a chance of 1 %, for each of the numbers."""
-    shown = cli("evaluate", "model.safetensors", "train.npz", "--mu", "0.01").stdout
-    assert shown.startswith("for print                  the budget is too small for ")
-    alone = "Of single classes the budget cannot tell anything." in shown
-    assert alone or shown.count("cannot tell") >= 5
+    """But with a chance of 1 %, for each of the numbers: all of four runs tell something once in 10⁴ at most."""
+    told = []
+    for _ in range(4):
+        shown = cli("evaluate", "model.safetensors", "train.npz", "--mu", "0.01").stdout
+        nothing = shown.startswith(
+            "for print                  the budget is too small for "
+        )
+        alone = "Of single classes the budget cannot tell anything." in shown
+        told.append(not (nothing and (alone or shown.count("cannot tell") >= 5)))
+    assert not all(told)
 
 
 def test_the_file_is_read_by_show(here, cli, error_line):
