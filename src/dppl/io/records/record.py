@@ -189,8 +189,8 @@ def _shown(cell: Any) -> str:
         cell = _ALL_DIGITS.normalize(cell)
     # Intervals of pandas end in floats where any of the column does.
     if hasattr(cell, "closed_left"):
-        opening, *_, closing = str(cell)
-        return f"{opening}{_shown(cell.left)}, {_shown(cell.right)}{closing}"
+        text = str(cell)
+        return f"{text[0]}{_shown(cell.left)}, {_shown(cell.right)}{text[-1]}"
     if type(cell) is int and abs(cell) > _FIRST_INEXACT:
         try:
             cell = float(cell)
