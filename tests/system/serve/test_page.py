@@ -207,7 +207,7 @@ def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size, tmp_path):
+def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size):
     with served([open_model(animals)]) as client:
         found = visited(client, theme, size)
         assert found.violations() == {}
@@ -217,7 +217,6 @@ def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size, tmp_path
         found.unfold()
         assert found.violations() == {}
         assert found.overflow() <= 0
-        found.page.screenshot(path=tmp_path / "predicted.png", full_page=True)
         found.page.get_by_label("Text").fill(" ")
         found.page.get_by_role("button", name="Predict").click()
         shows(found.page, "#reason", re.compile("^This cannot be used"))
@@ -243,7 +242,6 @@ def test_it_is_accessible_for_images_and_several_models(
         shows(found.page, "#label", "dark above")
         assert found.violations() == {}
         assert found.overflow() <= 0
-        found.page.screenshot(path=tmp_path / "predicted.png", full_page=True)
         found.page.get_by_label("Model").select_option("digits")
         shows(found.page, "#what", "Embedding: 32 numbers")
         assert found.violations() == {}
