@@ -7,13 +7,16 @@ import json
 import math
 import re
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 # Bytes of one text, and values in it: what they take in memory and time.
 MOST_BYTES = 2**24
 MOST_PARTS = 2**20
 _DEEPEST = 32
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_DEEPEST_OTHER = 200  # of what others write
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = re.compile(r"[\[\]{}]")
 _DIGITS = 19  # of an integer, which so is one of about 64 bits
 
 
@@ -21,33 +24,21 @@ def parse_json(text: str | bytes, most_bytes: int = MOST_BYTES) -> Any:
     """Return what such a text holds; a ValueError if it is no JSON, or more than any file of dppl."""
     if len(text) > most_bytes:
         raise ValueError(f"a text of JSON has more than {most_bytes} bytes")
-    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    if (
-        n_parts(content) > MOST_PARTS
-        and n_parts(_STRINGS.sub(b"", content)) > MOST_PARTS
-    ):
+    text = _flat(text, _DEEPEST)
+    if n_parts(text) > MOST_PARTS and n_parts(_STRINGS.sub("", text)) > MOST_PARTS:
         raise ValueError(f"a text of JSON has more than {MOST_PARTS} parts")
-    try:
-        value = json.loads(
-            text,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_float,
-            object_pairs_hook=_object,
-        )
-    except RecursionError:
-        value = None
-        too_deep = True
-    else:
-        too_deep = _is_deep(value)
-    if too_deep:
-        raise ValueError(f"a text of JSON has more than {_DEEPEST} levels")
-    return value
+    return json.loads(
+        text,
+        parse_int=_integer,
+        parse_float=_float,
+        parse_constant=_float,
+        object_pairs_hook=_object,
+    )
 
 
-def n_parts(content: bytes) -> int:
+def n_parts(text: str) -> int:
     """Return how many values a text holds at most, those within texts included."""
-    return sum(map(content.count, (b"{", b"[", b",")))
+    return sum(map(text.count, "{[,"))
 
 
 def parse_any(text: str | bytes) -> Any:
@@ -55,12 +46,22 @@ def parse_any(text: str | bytes) -> Any:
 
     A number that only rounding makes whole is a `Decimal`, and no id.
     """
+    return _ANY.decode(_flat(text, _DEEPEST_OTHER))
+
+
+def _flat(text: str | bytes, deepest: int) -> str:
+    """Return a text of JSON, or a ValueError if it is too deep.
+
+    It is seen before the text is parsed: near the end of the stack, whatever else runs there fails, too.
+    """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
-    try:
-        return _ANY.decode(text)
-    except RecursionError:
-        raise ValueError("a text of JSON has too many levels") from None
+    if text.count("[") + text.count("{") > deepest:
+        brackets = _BRACKETS.findall(_STRINGS.sub("", text))
+        levels = accumulate(1 if bracket in "[{" else -1 for bracket in brackets)
+        if max(levels, default=0) > deepest:
+            raise ValueError(f"a text of JSON has more than {deepest} levels")
+    return text
 
 
 def _faithful(digits: str) -> float | Decimal:
@@ -89,23 +90,3 @@ def _float(digits: str) -> float:
     if not math.isfinite(value := float(digits)):
         raise ValueError("a number is not finite")
     return value
-
-
-def _is_deep(value: Any) -> bool:
-    """Whether lists and objects are nested too deep."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                below += [inner for inner in one.values() if _nests(inner)]
-            elif isinstance(one, list):
-                below += [inner for inner in one if _nests(inner)]
-        if not below:
-            return False
-        level = below
-    return True
-
-
-def _nests(value: Any) -> bool:
-    return isinstance(value, dict | list)

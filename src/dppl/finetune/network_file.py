@@ -167,7 +167,8 @@ def most_bytes(guarantee: Guarantee, width: int | None, names: Iterable[Any]) ->
     """
     n_trained: int = training_of(guarantee).statistic["n_weights"]
     fields = {"names": [*names], "guarantee": guarantee.to_dict()}
-    described = tensorfile.as_json(fields).encode()
-    tensorfile.check_size(len(described) + _ROOM, n_parts(described) + _ROOM)
+    described = tensorfile.as_json(fields)
+    n_bytes = len(described.encode())
+    tensorfile.check_size(n_bytes + _ROOM, n_parts(described) + _ROOM)
     # In the file the description is JSON within JSON, which may escape every character.
-    return _ROOM + 4 * (n_trained + (width or 0)) + 2 * len(described)
+    return _ROOM + 4 * (n_trained + (width or 0)) + 2 * n_bytes

@@ -67,14 +67,14 @@ def most_bytes(model: Any) -> int:
     its records. What `load` would not read is a `ParameterError`.
     """
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
-    described = tensorfile.as_json(_description(model)).encode()
+    described = tensorfile.as_json(_description(model))
     ids = getattr((model.public or PublicData()).rows, "ids", None)
     selected = 0
     longest = 0
     if ids is not None:
         selected = len(model.classes_) * getattr(model, "n_prototypes", 1)
         longest = max((len(json.dumps(str(one)).encode()) for one in ids), default=0)
-    length = len(described) + selected * (longest + 2)
+    length = len(described.encode()) + selected * (longest + 2)
     tensorfile.check_size(length, n_parts(described) + selected)
     # In the file the description is JSON within JSON, which may escape every character.
     text = 2 * length

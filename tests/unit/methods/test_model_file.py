@@ -291,7 +291,7 @@ def test_a_model_that_no_file_holds_is_refused_before_it_is_paid(tmp_path, monke
     model = PublicPrototypes(PureDP(1.0), list("abc"), public=public, n_prototypes=9)
     for name in ("MOST_BYTES", "MOST_PARTS"):
         model.fit(X, TEXT)
-        described = json.dumps(describe_of(model, tmp_path)).encode()
+        described = json.dumps(describe_of(model, tmp_path))
         most = {"MOST_BYTES": len(described), "MOST_PARTS": outside.n_parts(described)}
         with monkeypatch.context() as patch:
             patch.setattr(tensorfile, name, most[name] // 2)
