@@ -62,6 +62,10 @@ _MOST_FEATURES = 2048
 _REACH = 12.0
 # Newton's steps that the sum of all steps is worth along axes of known curvature.
 _NEWTON_STEPS = 6.0
+# Powers of the second moment in which its largest axes are looked for, and what names
+# the rotation of what they are taken of: no coordinates of rows, some of which may be 0.
+_POWERS = 8
+_START = 1
 # How much longer the squared second moment of rows is than that of round ones, from
 # which on they do not count as round: 0.1 for ten round clusters that overlap, 0.7 for
 # images of digits, 3 to 22 for embeddings of texts and images.
@@ -374,11 +378,15 @@ class NoisyMoment:
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """Axes and spectrum of the rows that a fit is of, by which steps are shorter along large axes."""
+    """Axes and spectrum of the rows that a fit is of, by which steps are shorter along large axes.
 
-    axes: Float  # shape (n_features, n_features); in columns
-    spectrum: Float  # shape (n_features,); share of each axis, of sum 1
-    bend: Float  # shape (n_features,); what it adds to the inverse of a step
+    The last entry of `spectrum`, `bend` and `counts` is of what no axis is along.
+    """
+
+    axes: Float  # shape (n_features, k); in columns
+    spectrum: Float  # shape (k + 1,); share of each axis, of sum 1 over `counts`
+    bend: Float  # shape (k + 1,); what it adds to the inverse of a step
+    counts: Float  # shape (k + 1,); how many axes there are of each kind
 
     @classmethod
     def of(cls, moment: NoisyMoment, size: float, worth: float) -> Self:
@@ -386,18 +394,24 @@ class Curvature:
 
         Of a difference from it that is beyond the noise's eigenvalues, an eigenvector
         holds the root of what the squares differ by (Benaych-Georges, Nadakuditi 2011,
-        arXiv:0910.2120).
+        arXiv:0910.2120). All other axes are alike.
         """
-        values, axes = np.linalg.eigh(moment.total)
-        flat = size / len(values)
-        away = values - flat
-        true = np.sqrt(np.maximum(away**2 - moment.hidden**2, 0))
-        found = np.maximum(flat + np.sign(away) * true, 1e-9 * flat)
-        found /= found.sum()
-        return cls(moment.basis.T @ axes, found, worth * found / _NEWTON_STEPS)
+        dim = len(moment.total)
+        flat = size / dim
+        away, axes = _largest(
+            moment.total - flat * np.eye(dim), math.ceil(size / moment.hidden)
+        )
+        beyond = np.abs(away) > moment.hidden
+        away = away[beyond]
+        true = np.sign(away) * np.sqrt(away**2 - moment.hidden**2)
+        found = np.maximum(flat + np.append(true, 0), 1e-9 * flat)
+        counts = np.append(np.ones(len(away)), dim - len(away))
+        found /= found @ counts
+        bend = worth * found / _NEWTON_STEPS
+        return cls(moment.basis.T @ axes[:, beyond], found, bend, counts)
 
-    def damping(self, noise: float, start: float) -> float:
-        """Return what to add to the inverse of steps, at which the noise of a logit is 1.
+    def damping(self, noise: Float, start: Float) -> Float:
+        """Return what to add to the inverse of each class's steps, at which the noise of a logit is 1.
 
         `noise` is that at steps of length 1. It falls with what is added, so halving an
         interval of logarithms finds it.
@@ -405,13 +419,37 @@ class Curvature:
         low = 1e-3 * start
         high = start
         for _ in range(25):
-            middle = math.sqrt(low * high)
-            lengths = np.sqrt(self.spectrum) / (self.bend + middle)
-            if noise * np.linalg.norm(lengths) > 1:
-                low = middle
-            else:
-                high = middle
+            middle = np.sqrt(low * high)
+            squares = self.spectrum / (self.bend + middle[:, None]) ** 2
+            above = noise**2 * (squares @ self.counts) > 1
+            low = np.where(above, middle, low)
+            high = np.where(above, high, middle)
         return high
+
+    def stepped(self, path: Float, lengths: Float) -> Float:
+        """Return a path whose rows are so long along each kind of axis, by `lengths` of shape (n_classes, k + 1)."""
+        rest = lengths[:, -1:]
+        return rest * path + (path @ self.axes * (lengths[:, :-1] - rest)) @ self.axes.T
+
+
+def _largest(matrix: Float, count: int) -> tuple[Float, Float]:
+    """Return the eigenvalues of a symmetric matrix that are largest in size, about `count` or more, and their vectors.
+
+    All of them take most of the time of a fit. Of few, powers of the matrix times a few
+    vectors hold all but what is close to the many small ones (block Krylov; Musco,
+    Musco 2015, arXiv:1504.05477).
+    """
+    dim = len(matrix)
+    if 2 * _POWERS * count > dim:
+        return np.linalg.eigh(matrix)
+    block = rotate(np.eye(count, dim), _START).T
+    blocks = []
+    for _ in range(_POWERS):
+        block, _ = np.linalg.qr(matrix @ block)
+        blocks.append(block)
+    within, _ = np.linalg.qr(np.hstack(blocks))
+    values, axes = np.linalg.eigh(within.T @ matrix @ within)
+    return values, within @ axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -556,20 +594,15 @@ class Ascent:
             self.steps = self._lengths / (self._class_size * (1 / self._caps + damping))
             self.weights = self.steps[:, None] * self.path * factors
         else:
-            along, bend = self._curvature.axes, self._curvature.bend
+            bend, counts = self._curvature.bend, self._curvature.counts
             whole = self._noise / self._class_size / self._tolerance
-            damping = np.array(
-                [
-                    self._curvature.damping(*one)
-                    for one in zip(whole, damping, strict=True)
-                ]
-            )
+            damping = self._curvature.damping(whole, damping)
             each = self._lengths[:, None] / (
                 self._class_size
                 * ((1 + self._longest * bend) / self._caps[:, None] + damping[:, None])
             )
-            self.weights = (self.path * factors @ along * each) @ along.T
-            self.steps = np.sqrt(np.square(each).mean(axis=1))
+            self.weights = self._curvature.stepped(self.path * factors, each)
+            self.steps = np.sqrt(np.square(each) @ counts / counts.sum())
         # The noises of the gradients are independent, and their weighted sum is in each
         # coordinate of the weights, by a factor of the axis that is 1 at most. Steps that
         # differ by axis count by their mean square. Steps and factors count as given, and

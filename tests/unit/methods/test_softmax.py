@@ -34,7 +34,14 @@ from dppl.kernel.queries.base import on_grid
 from dppl.lab.experiments.built_in import BUILT_IN
 from dppl.methods import linear
 from dppl.methods import softmax as module
-from dppl.methods.linear import Ascent, ClassSizes, Frame, NoisyMoment, axis_filter
+from dppl.methods.linear import (
+    Ascent,
+    ClassSizes,
+    Curvature,
+    Frame,
+    NoisyMoment,
+    axis_filter,
+)
 from inside import behind
 from laws.recipes import BY_NAME
 from laws.replay import replay, watched
@@ -672,6 +679,27 @@ def test_rows_are_as_round_as_their_axes_are_alike():
         for pair in ((1, 1), (1.5, 0.5), (2, 0))
     ]
     assert [moment.roundness(3000) for moment in moments] == [1, 0.5, 0]
+
+
+def test_few_large_axes_are_found_as_among_all():
+    """Where coordinates are zero, too; noise hides all but seven of 400 axes."""
+    dim = 400
+    axes, _ = np.linalg.qr(RNG.normal(size=(dim // 2, 10)))
+    total = np.zeros((dim, dim))
+    total[-len(axes) :, -len(axes) :] = axes * np.linspace(900, 150, 10) @ axes.T
+    moment = NoisyMoment(total, 11.0, np.eye(dim))
+    curvature = Curvature.of(moment, 3000, 1.0)
+    values, along = np.linalg.eigh(total)
+    away = values - 3000 / dim
+    true = np.sqrt(np.maximum(away**2 - moment.hidden**2, 0))
+    spectrum = 3000 / dim + np.sign(away) * true
+    spectrum /= spectrum.sum()
+    assert curvature.axes.shape == (dim, 7)
+    assert np.isclose(curvature.spectrum @ curvature.counts, 1, rtol=1e-12)
+    path = RNG.normal(size=(3, dim))
+    expected = path @ along / (1 + 100 * spectrum) @ along.T
+    lengths = np.tile(1 / (1 + 100 * curvature.spectrum), (3, 1))
+    assert np.allclose(curvature.stepped(path, lengths), expected, atol=1e-4)
 
 
 def test_without_public_rows_the_filter_keeps_all_axes():

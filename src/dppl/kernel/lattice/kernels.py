@@ -6,20 +6,21 @@ such integers are exact in float32, whatever the order of summation: a plain BLA
 product then *is* integer arithmetic.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.kernel.lattice.lattice import Int8
-from dppl.kernel.lattice.stream import cut, in_order, iter_blocks
+from dppl.kernel.lattice.stream import cut, in_order
 from dppl.kernel.privacy.sensitivity import LARGEST
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
-_GRAM_ROWS = 2**24 // LARGEST**2  # 1040 products of two entries add up below 2²⁴
+_EXACT = 2**24
+_GRAM_ROWS = _EXACT // LARGEST**2  # 1040 products of two entries add up below 2²⁴
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
@@ -65,8 +66,7 @@ def gram_matrices(
         start, block = item
         part = codes[start : start + len(block)]
         for code in np.unique(part[part >= 0]):
-            for few in iter_blocks(block[part == code], _GRAM_ROWS):
-                wide = few.astype(np.float32)
+            for wide in _exact_parts(block[part == code].astype(np.float32)):
                 # NumPy takes xᵀx for what it is and computes one triangle only.
                 products = (wide.T @ wide).astype(np.int64)
                 with lock:
@@ -75,3 +75,17 @@ def gram_matrices(
     for _ in in_order(add, cut(blocks)):
         pass
     return grams
+
+
+def _exact_parts(wide: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+    """Cut rows into parts whose Gram matrices are exact in float32, in any order of summation.
+
+    No sum of some of the products q_i·q_j is longer than the larger sum of all q_i² or
+    q_j². A sum of squares in float32 that passes 2²⁴ on its way does not fall below it.
+    """
+    if len(wide) <= _GRAM_ROWS or np.einsum("ij,ij->j", wide, wide).max() < _EXACT:
+        yield wide
+        return
+    half = len(wide) // 2
+    yield from _exact_parts(wide[:half])
+    yield from _exact_parts(wide[half:])

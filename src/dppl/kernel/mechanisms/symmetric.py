@@ -42,13 +42,17 @@ class SymmetricRoundedGaussian(RoundedGaussian):
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return symmetric matrices, read on and above the diagonal, plus symmetric noise."""
         *stack, d, _ = exact.shape
-        diagonal, (rows, columns) = np.arange(d), np.triu_indices(d, 1)
+        diagonal = np.arange(d)
         noisy = exact.copy()
         noisy[..., diagonal, diagonal] += source.rounded_gaussian(
             self.noise_std, (*stack, d)
         )
-        noisy[..., rows, columns] += source.rounded_gaussian(
-            self.off_diagonal_noise_std, (*stack, len(rows))
+        noise = source.rounded_gaussian(
+            self.off_diagonal_noise_std, (*stack, d * (d - 1) // 2)
         )
-        noisy[..., columns, rows] = noisy[..., rows, columns]
+        for row in range(d):
+            above = noisy[..., row, row + 1 :]
+            above += noise[..., : d - 1 - row]
+            noise = noise[..., d - 1 - row :]
+            noisy[..., row + 1 :, row] = above
         return noisy
