@@ -12,7 +12,7 @@ pytestmark = [
 
 MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(1000)]
 SIZES = {"wide": WIDE, "narrow": NARROW}
-# Each page in each theme and at each width, and each width in each theme. axe-core
+# Pairs: each page in each theme and at each width, and each width in each theme: axe-core
 # takes seconds for a page of many classes.
 VIEWS = [
     ("few", "light", "wide"),
