@@ -12,10 +12,12 @@ needs_fork = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="each attempt is a fork"
 )
 
-# Imports everything once. Each attempt is a child in a fresh copy of the folder, which
-# dies at its n-th call; the first that lives is the last.
+# Imports once what a whole run imports. Each attempt is a child in a fresh copy of the
+# folder, which dies at its n-th call; the first that lives is the last.
 SCRIPT = """
 import json, os, shutil, signal, sys, traceback
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 given = json.loads(sys.argv[1])
@@ -54,6 +56,8 @@ def attempt(folder, dies_at):
     except Exception:
         traceback.print_exc()
     finally:
+        if not dies_at:
+            Path("../modules").write_text("\\n".join(sys.modules))
         os._exit(code)
 
 def state(code):
@@ -62,10 +66,16 @@ def state(code):
     files = sorted(map(str, Path().rglob("*")))
     return {"code": code, "text": text, "seen": seen, "files": files}
 
+here = Path(given["here"], "attempt")
+shutil.copytree("prepared", here)
+attempt(here, 0)
+shutil.rmtree(here)
+for name in Path("modules").read_text().splitlines():
+    with suppress(Exception):  # of names that are no files
+        import_module(name)
 moment = 0
 while True:
     moment += given["stride"]
-    here = Path(given["here"], "attempt")
     shutil.copytree("prepared", here)
     code = attempt(here, moment)
     os.chdir(here)
