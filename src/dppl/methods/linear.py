@@ -64,7 +64,7 @@ _REACH = 12.0
 _NEWTON_STEPS = 6.0
 # Powers of the second moment in which its largest axes are looked for, and what names
 # the rotation of what they are taken of: no coordinates of rows, some of which may be 0.
-_POWERS = 8
+_POWERS = 10
 _START = 1
 # How much longer the squared second moment of rows is than that of round ones, from
 # which on they do not count as round: 0.1 for ten round clusters that overlap, 0.7 for
@@ -399,7 +399,7 @@ class Curvature:
         dim = len(moment.total)
         flat = size / dim
         away, axes = _largest(
-            moment.total - flat * np.eye(dim), math.ceil(size / moment.hidden)
+            moment.total - flat * np.eye(dim), math.ceil(size / moment.hidden / 4)
         )
         beyond = np.abs(away) > moment.hidden
         away = away[beyond]
@@ -433,7 +433,7 @@ class Curvature:
 
 
 def _largest(matrix: Float, count: int) -> tuple[Float, Float]:
-    """Return the eigenvalues of a symmetric matrix that are largest in size, about `count` or more, and their vectors.
+    """Return the eigenvalues of a symmetric matrix that are largest in size, several times `count`, and their vectors.
 
     All of them take most of the time of a fit. Of few, powers of the matrix times a few
     vectors hold all but what is close to the many small ones (block Krylov; Musco,

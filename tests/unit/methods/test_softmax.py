@@ -649,11 +649,14 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(
 
 
 def test_round_clusters_are_classified_as_well_as_by_their_means(monkeypatch):
-    """Over ten seeds .006 ahead to .009 behind; where rows never count as round, .016 to .037 behind."""
+    """Over ten seeds .006 ahead to .009 behind; where rows never count as round, .016 to .032 behind.
+
+    With seed 0, which made the clusters, the noise of sums would be the means.
+    """
     X, y, X_test, y_test, _ = BUILT_IN["clusters"][1]()
 
     def accuracy(kind):
-        model = kind(GaussianDP(1.0), list(range(10)), random_state=0).fit(X, y)
+        model = kind(GaussianDP(1.0), list(range(10)), random_state=1).fit(X, y)
         return balanced_accuracy_score(y_test, model.predict(X_test))
 
     least = accuracy(MeanPrototypes) - 0.012
