@@ -25,7 +25,7 @@ BUDGET = {
     "io": 32320,
     "kernel": 66400,
     "lab": 58200,
-    "methods": 27250,
+    "methods": 27290,
     "planning": 6450,
     "prediction": 7800,
     "serve": 7100,
