@@ -38,10 +38,9 @@ _SHIFTS = np.array((0.9, 0.7, 0.5, 0.35, 0.2, 0.1))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(18) / 4)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.18
-# What right rows of a path of clearness c reach: a shift of so many c, and a skill of
-# the fourth root of c. On three sets they did about so, for starts of mu from 0.25 to
-# 50. To reach a share of it is less likely by this power, since some classes are hard.
-_LEAST_SHIFT = 0.5
+# Right rows of a path of clearness c have a skill of the fourth root of c, as on three
+# sets for starts of mu from 0.25 to 50. A share of it is less likely by this power,
+# since some classes are hard.
 _HARD = 6
 # Gradients from zero, beyond the first, where they are mostly noise. With all, evidence
 # is best, and a right start gains .04 less over four quarters of texts.
@@ -173,8 +172,8 @@ def trust_in(
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
     Here any share of the classes may be right, by any margin and with any skill, and
-    hits say how many are: right rows of a path that is `clear`, from 0 to 1, agree
-    and rank right, so that few hits are of few right rows.
+    hits say how many are: right rows of a path that is `clear`, from 0 to 1, rank
+    most records right, so that few hits are of few right rows.
     """
     from scipy.special import softmax
 
@@ -222,8 +221,7 @@ def trust_in(
         + ((1 - _SHARES[:, None]) * chance / 2) ** 2
         + (_SHARES[:, None] * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
-    reached = np.minimum(_SHIFTS[:, None] / _LEAST_SHIFT, _SKILLS / clear**0.25)
-    missing = 1 - np.minimum(reached, 1)
+    missing = 1 - np.minimum(_SKILLS / clear**0.25, 1)
     # Or the records are fewer than was counted.
     fewer = (missing * answered.n_records / answered.size_std) ** 2 / 2
     before = np.maximum(_HARD * np.log1p(-missing), -fewer)
