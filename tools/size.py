@@ -15,9 +15,9 @@ BUDGET = {
     ".": 4900,
     "_utils": 4750,
     "audit": 7380,
-    "cli": 25230,
+    "cli": 25380,
     "continual": 7000,
-    "encoders": 20450,
+    "encoders": 20500,
     "evaluation": 12350,
     "export": 6750,
     "federation": 12950,
@@ -30,7 +30,7 @@ BUDGET = {
     "prediction": 7800,
     "serve": 7100,
     "statement": 16010,
-    "training": 11350,
+    "training": 11360,
 }
 # One statement a line, so that a reader need not take a line apart.
 TOKENS_A_LINE = 7.67

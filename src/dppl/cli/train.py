@@ -7,10 +7,10 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dppl import io
 from dppl._utils.progress import progress
@@ -137,7 +137,11 @@ class Train(Training, Persons, Method, Engine):
         --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
     """
 
-    encoder: str = option("URI", "Frozen public encoder, as for `dppl embed`.")
+    encoder: str | None = option(
+        "URI",
+        "Frozen public encoder, as for `dppl embed`. With --start, default that of that model.",
+        None,
+    )
     read: list[str] = reading("labels", "labels_separator")
     public: Path | None = option(
         "POOL", "Public images or texts, or their embeddings by the same encoder.", None
@@ -151,6 +155,31 @@ class Train(Training, Persons, Method, Engine):
     )
 
     def run(self) -> None:
+        """Settle the encoder, and train."""
+        from dppl._utils.fingerprint import Fingerprint
+        from dppl.encoders.load import is_surely_another, refuse_code
+
+        typed = self.encoder
+        width = 384  # at any a fit costs the same
+        if self.start is not None:
+            start: Any = load_model(self.start)
+            if getattr(start, "encoder_", None) is None:
+                raise ParameterError("must name its encoder.", parameter="start")
+            width = start.n_features_in_
+            named = Fingerprint.parse(start.encoder_).uri
+            if typed is None:
+                refuse_code(named)
+                typed = named
+            elif is_surely_another(typed, named):
+                raise ParameterError(
+                    f"is by the encoder {named}, and --encoder names another. Leave --encoder out to take that one.",
+                    parameter="start",
+                )
+        if typed is None:
+            raise ParameterError("--encoder URI is required.")
+        replace(self, encoder=typed)._train(typed, width)
+
+    def _train(self, uri: str, width: int) -> None:
         """Embed, fit, save and print."""
         from dppl.encoders.load import check_name, is_code, names_of_columns
         from dppl.training import pipeline
@@ -167,7 +196,7 @@ class Train(Training, Persons, Method, Engine):
         refuse_private(public, private, "public")
         refuse_private(described_in, private, "descriptions")
         read = (public, described_in, self.start)
-        asked = self.asked(self.encoder, *read)
+        asked = self.asked(uri, *read)
         if self.was_killed_at_its_end(asked):
             return
         report = self.check_outputs(*read)
@@ -191,14 +220,14 @@ class Train(Training, Persons, Method, Engine):
             )
         source = self.open_labelled()
         # The encoder loads last, since it takes long and all of this can still refuse.
-        check_name(self.encoder)
+        check_name(uri)
         with progress("reading labels"):
-            pipeline.refuse_early(estimator, source, **account)
-        encoder = load_encoder(self.encoder, texts=source.modality == "text")
+            pipeline.refuse_early(estimator, source, width=width, **account)
+        encoder = load_encoder(uri, texts=source.modality == "text")
         pool = None
         if public is not None:
             # A schema names the columns of public rows, too.
-            columns = io.Columns(names_of_columns(self.encoder))
+            columns = io.Columns(names_of_columns(uri))
             pool = _open_public(public, encoder, columns)
         if how == "auto":
             examples = names_by_default(estimator, encoder)
@@ -225,7 +254,7 @@ class Train(Training, Persons, Method, Engine):
             )
         # Printed when all is done: whoever reads a pipe may go away before.
         code = ""
-        if is_code(self.encoder):
+        if is_code(uri):
             code = " --encoder URI, as here"
         self.print_release(estimator, account, summary(estimator), code)
         if (

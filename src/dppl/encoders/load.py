@@ -148,6 +148,12 @@ def check_name(uri: str) -> None:
         parse(uri, MODULES, _FORMS, "encoder")
 
 
+def is_surely_another(first: str, second: str) -> bool:
+    """Return whether URIs alone tell two encoders apart: those of a file or of a hub may lead to the same weights."""
+    kinds = {uri.partition(":")[0] for uri in (first, second)}
+    return len(kinds) > 1 and kinds <= {*PRESETS, "minilm", "pixels", "columns"}
+
+
 def load_windows(uri: str) -> TextWindows:
     """Load the tokenizer of an encoder of texts, which says how long a text may be, and nothing else."""
     source = parse(uri, MODULES, _FORMS, "encoder")

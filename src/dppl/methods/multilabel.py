@@ -218,7 +218,15 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
             ascent = Ascent(sizes, frame.spectrum, noise_std)
         else:
             ascent = ascent_from(
-                start, frame, sizes, size, CLIP, noise_std, gradient, hits
+                start,
+                frame,
+                sizes,
+                size,
+                measure.noise_std("size"),
+                CLIP,
+                noise_std,
+                gradient,
+                hits,
             )
         for _ in steps(STEPS - ascent.moves):
             ascent.move(gradient(ascent.point))

@@ -30,17 +30,18 @@ from dppl.methods.start import Start
 # Shares of the classes whose earlier rows may be right, and how likely each is before
 # anything was released. Weak evidence must leave a right model on.
 _SHARES = np.array((0, 0.1, 0.25, 0.5, 0.75, 0.9, 1))
-_PRIOR = np.array((0.04, 0.01, 0.01, 0.02, 0.01, 0.01, 0.90))
-# How much better right rows may agree with the moves of their class than wrong ones,
-# and where between chance and always the share of records lies that they rank first.
-_SHIFTS = np.array((0.8, 0.4, 0.2, 0.1, 0.05))
-_SKILLS = 0.95 * 2.0 ** -(np.arange(9) / 2)
+_PRIOR = np.array((0.04, 0.01, 0.01, 0.04, 0.01, 0.01, 0.88))
+# How much better right rows may agree with the moves of their class than wrong ones, in
+# units of how clear their path is, and where between chance and always the share of
+# records lies that they rank first.
+_SHIFTS = np.array((0.9, 0.7, 0.5, 0.35, 0.2, 0.1))
+_SKILLS = 0.95 * 2.0 ** -(np.arange(18) / 4)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
-_SKILL_WIDTH = 0.35
-# Ratio of signal to noise at which a path is half clear, and the least skill of right
-# rows of one without noise: half of what it was on any of four sets.
-_HALF_CLEAR = 10.0
-_LEAST_SKILL = 0.3
+_SKILL_WIDTH = 0.18
+# Right rows of a path of clearness c have a skill of the fourth root of c, as on three
+# sets for starts of mu from 0.25 to 50. A share of it is less likely by this power,
+# since some classes are hard.
+_HARD = 6
 # Gradients from zero, beyond the first, where they are mostly noise. With all, evidence
 # is best, and a right start gains .04 less over four quarters of texts.
 _MOST_ALONE = 5
@@ -48,7 +49,10 @@ _MOST_ALONE = 5
 _SPREAD_OF_RIGHT = 0.25
 # The power of trust that a row weighs by: one that is as likely wrong as right takes
 # more from a fit than it may give, and right ones are seldom in doubt.
-_CAUTION = 3
+_CAUTION = 10
+# Ratio of signal to noise, as variances, at which what a fit finds alone counts half as
+# much as a start: doubt in that leaves noise no better.
+_HALF_SIGNAL = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Answered:
 
     sizes: ClassSizes
     n_records: float  # of which the hits are a part
+    size_std: float  # its noise
     clip: float  # of the residual of a record
     noise_std: float  # of a gradient
     alone: Ascent  # from zero, along the first gradients
@@ -74,6 +79,7 @@ def ascent_from(
     frame: Frame,
     sizes: ClassSizes,
     n_records: float,
+    size_std: float,
     clip: float,
     noise_std: float,
     gradient: Callable[[Float], Float],
@@ -92,7 +98,9 @@ def ascent_from(
     for _ in range(1 + round(_MOST_ALONE / (1 + signal))):
         alone.move(gradient(alone.point))
     count, hits_std = hits(start.coef @ frame.axes, start.offsets)
-    answered = Answered(sizes, n_records, clip, noise_std, alone, count, hits_std)
+    answered = Answered(
+        sizes, n_records, size_std, clip, noise_std, alone, count, hits_std
+    )
     return Ascent(*follow, pooled(start, frame, answered))
 
 
@@ -104,7 +112,8 @@ def pooled(
     """Return the mean of both paths by trust and known noise: a fixed-effect meta-analysis, class by class.
 
     Trust multiplies the weight and not the precision: a little trust in a precise model
-    that is wrong must not win.
+    that is wrong must not win. What it leaves goes to the new path as far as that is
+    signal, so that a start is a floor for a small quarter, and for a class without records.
     """
     sizes = answered.sizes
     clip = answered.clip
@@ -112,9 +121,10 @@ def pooled(
     alone = answered.alone
     dim = alone.own.shape[1]
     known = start.known
-    ratio = STEPS * clip * start.sizes[known].mean()
-    ratio /= math.sqrt(start.variance[known].mean())
-    clear = float(ratio / (ratio + _HALF_CLEAR))
+    # Cosine of the earlier path and its signal, of which chance leaves something.
+    path = start.path[known]
+    noise = dim * start.variance[known].sum() / np.square(path).sum()
+    clear = math.sqrt(max(1 - noise, math.sqrt(2 / path.size)))
     trust = trust_in(start.coef @ frame.axes, known, answered, clear) ** _CAUTION
     n_old = start.sizes
     n_new = sizes.total * sizes.shares
@@ -124,6 +134,8 @@ def pooled(
         return np.asarray(n**2 / (n * clip**2 * STEPS / dim + variance + 1e-12))
 
     old = precision(n_old, start.variance)
+    signal = _signal(n_new, clip, noise_std, dim)
+    trust = trust / (trust + (1 - trust) * signal / (signal + _HALF_SIGNAL))
     share = trust * old / (old + precision(n_new, noise_std**2 * STEPS))
     n = trust * n_old + n_new
     of_old = share * n / np.maximum(n_old, 1e-9)
@@ -132,7 +144,6 @@ def pooled(
     total = float(counted.sum())
     # What was taken from zero weights is dropped where the row is right, and little of
     # it is noise.
-    signal = _signal(n_new, clip, noise_std, dim)
     kept = 1 - trust * signal / (1 + signal)
     return PooledPath(
         path=of_old[:, None] * (start.path @ frame.axes),
@@ -161,7 +172,8 @@ def trust_in(
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
     Here any share of the classes may be right, by any margin and with any skill, and
-    hits say how many are. `clear` is from 0 for an earlier path of noise to 1.
+    hits say how many are: right rows of a path that is `clear`, from 0 to 1, rank
+    most records right, so that few hits are of few right rows.
     """
     from scipy.special import softmax
 
@@ -181,7 +193,7 @@ def trust_in(
     # How likely each class's own agreement is, if its row is wrong or right. The axes are
     # shares, shifts and known classes.
     shares = _SHARES[:, None, None]
-    shifts = _SHIFTS[:, None]
+    shifts = clear * _SHIFTS[:, None]
     own = agreement.diagonal()[known]
     noise = noise_std[known] ** 2
     uneven = spread[known] ** 2
@@ -209,15 +221,11 @@ def trust_in(
         + ((1 - _SHARES[:, None]) * chance / 2) ** 2
         + (_SHARES[:, None] * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
-    # Rows that agree so much rank right at least as often, and those of a clear path
-    # agree and rank right the more.
-    before = np.where(
-        (shifts <= _SKILLS) & (_LEAST_SKILL * clear <= _SKILLS),
-        (shifts * _SKILLS) ** clear,
-        0,
-    )
-    with np.errstate(divide="ignore"):
-        joint = evidence[:, :, None] + hits[:, None] + np.log(before)
+    missing = 1 - np.minimum(_SKILLS / clear**0.25, 1)
+    # Or the records are fewer than was counted.
+    fewer = (missing * answered.n_records / answered.size_std) ** 2 / 2
+    before = np.maximum(_HARD * np.log1p(-missing), -fewer)
+    joint = evidence[:, :, None] + hits[:, None] + before
 
     posterior = softmax(joint).sum(axis=2)
     trust = np.zeros(len(known))

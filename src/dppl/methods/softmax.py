@@ -263,6 +263,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
                 frame,
                 sizes,
                 sizes.total,
+                measure.noise_std("size"),
                 CLIP,
                 noise_std,
                 gradient,

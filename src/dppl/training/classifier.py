@@ -208,6 +208,7 @@ class PrivateClassifier(StartParameter, ReleasedClassifier):
         if not automatic:
             examples = described(self.descriptions, model)
         encoder = self._loaded()
+        pipeline.check_start(model, encoder)
         if automatic:
             examples = names_by_default(model, encoder)
         check_items(encoder, X, "X")
@@ -249,7 +250,7 @@ class PrivateClassifier(StartParameter, ReleasedClassifier):
         # A budget of mu = 0 makes a model of the examples alone, and no private item is
         # embedded.
         plan = pipeline.settle(
-            model, encoder, data, groups is not None, ledger, partition
+            model, encoder.dimension, data, groups is not None, ledger, partition
         )
         if not pipeline.reads_records(plan):
             X = []

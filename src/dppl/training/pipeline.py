@@ -114,6 +114,7 @@ def train(
         raise InputError("the records have no labels.")
     persons = source.person_type is not None
     # Before hours of embedding.
+    check_start(estimator, encoder)
     if estimator.several is None:
         kind = "i8" if source.label_type == pa.int64() else "O"
         check_kind(np.empty(0, kind), public_classes(estimator.classes))
@@ -157,7 +158,7 @@ def train(
                 )
             public = read_table(done.table, y=None)
         data = PublicData(public, example_rows)
-        plan = settle(estimator, encoder, data, persons, ledger, partition)
+        plan = settle(estimator, encoder.dimension, data, persons, ledger, partition)
         rows = EmbeddingTable.of(
             np.empty((0, encoder.dimension)),
             metadata=table_metadata(encoder) | own_metadata,
@@ -194,9 +195,17 @@ def train(
             save(estimator, output, out, left_out, folder, asked)
 
 
+def check_start(estimator: EmbeddingClassifier, encoder: Encoder) -> None:
+    """Refuse a start by another encoder, of which a plan knows the width alone."""
+    width = encoder.dimension
+    table = EmbeddingTable.of(np.empty((0, width)), metadata=table_metadata(encoder))
+    classes = public_classes(estimator.classes, in_order=estimator.multilabel)
+    Start.of(estimator, classes, width, table)
+
+
 def settle(
     estimator: EmbeddingClassifier,
-    encoder: Encoder | None,
+    width: int,
     public: PublicData,
     persons: bool,
     ledger: Ledger | None,
@@ -204,15 +213,7 @@ def settle(
 ) -> Plan:
     """Give an estimator its public data, check promise and account, and return the plan of its fit."""
     estimator.public = public
-    # A fit costs the same at any width, such as this one.
-    width = 384 if encoder is None else encoder.dimension
     plan = estimator.plan(width)
-    if encoder is not None:
-        # Of the encoder a plan knows the width alone.
-        table = EmbeddingTable.of(
-            np.empty((0, width)), metadata=table_metadata(encoder)
-        )
-        Start.of(estimator, plan.setting.classes, width, table)
     promised = plan.guarantee_on(None, () if persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)
@@ -229,16 +230,22 @@ def refuse_early(
     source: Source,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    width: int = 384,
 ) -> None:
-    """Refuse an account or labels that `train` would refuse: an encoder, which it needs, takes minutes to load."""
+    """Refuse an account, a start or labels that `train` would refuse: an encoder, which it needs, takes minutes to load.
+
+    A fit costs the same at any `width`, which is that of the start if there is one.
+    """
     if estimator.budget.is_zero:
         return
     estimator.check_parameters()
-    # Other parameters, and a start of another width, are refused later, with all that
-    # they depend on.
-    with suppress(ParameterError):
+    try:
         persons = source.person_type is not None
-        settle(estimator, None, PublicData(), persons, ledger, partition)
+        settle(estimator, width, PublicData(), persons, ledger, partition)
+    except ParameterError as error:
+        # Other parameters are refused later, with all that they depend on.
+        if error.parameter == "start":
+            raise
     classes = np.asarray(estimator.classes)
     strict = estimator.unknown_labels == "strict"
     # A strict run decodes every record; images are decoded once, later.

@@ -1742,16 +1742,52 @@ def test_where_nobody_watches_it_is_said_that_there_is_no_progress(
     )
 
 
-@pytest.mark.parametrize("fault", ["account", "label", "option", "strict"])
+def test_a_start_brings_its_encoder(mails, cli, error_line):
+    cli(*TRAIN, "--mu", "0.5")
+    place = TRAIN.index("--encoder")
+    rest = [*TRAIN[:place], *TRAIN[place + 2 : -2], "--mu", "0.5", "--out"]
+    options = "2.safetensors", "--start", "m.safetensors"
+    assert cli(*rest, *options).exit_code == 0
+    first, second = map(dppl.load, ("m.safetensors", "2.safetensors"))
+    assert second.encoder_ == first.encoder_
+    result = cli(*rest, "3.safetensors")
+    assert (result.exit_code, error_line(result)) == (2, "--encoder URI is required.")
+
+
+def test_another_encoder_than_that_of_the_start_is_refused_before_anything_is_embedded(
+    mails, cli, error_line, monkeypatch
+):
+    """One that a URI may lead to, too, is refused before it embeds public data; one of another name before it loads."""
+    cli(*TRAIN, "--mu", "0.5")
+    start = dppl.load("m.safetensors")
+    name = json.loads(start.encoder_)
+    asked = [*TRAIN, "--mu", "0.5", "--public", "pool.txt", "--force", "--start"]
+
+    def by(**changes):
+        start.encoder_ = json.dumps(name | changes)
+        start.save("start.safetensors", overwrite=True)
+        return error_line(cli(*asked, "start.safetensors"))
+
+    monkeypatch.setattr(pipeline, "embed", None)
+    assert "by the encoder that the fit names" in by(weights="another")
+    monkeypatch.setattr("dppl.encoders.load_encoder", None)
+    asked[asked.index("letters")] = "minilm"
+    assert "start is by the encoder pixels, and --encoder" in by(uri="pixels")
+
+
+@pytest.mark.parametrize("fault", ["account", "label", "option", "strict", "start"])
 def test_what_needs_no_encoder_is_refused_before_it_loads(
     fault, mails, cli, error_line, monkeypatch
 ):
     def loaded(*_, **__):
         raise AssertionError("the encoder was loaded")
 
+    options = ["--mu", "0.4", "--ledger", "ledger.db", "mails"]
+    if fault == "start":
+        cli(*TRAIN[:-1], "old.safetensors", *EXACT)
+        options += ["--start", "old.safetensors"]
     monkeypatch.setattr("dppl.encoders.load_encoder", loaded)
     cli("ledger", "create", "ledger.db", "mails", "--mu", "0.5")
-    options = ["--mu", "0.4", "--ledger", "ledger.db", "mails"]
     if fault == "account":
         options[1] = "1"
     else:
@@ -1766,6 +1802,7 @@ def test_what_needs_no_encoder_is_refused_before_it_loads(
         "label": (4, "every label must be one of the 3 classes"),
         "option": (2, "unknown_labels must be one of 'error', "),
         "strict": (4, "wants records that can all be used"),
+        "start": (2, "must be fit for release; its noise came from a seed"),
     }[fault]
     assert (result.exit_code, words in error_line(result)) == (code, True)
     assert "owl" not in result.stderr
