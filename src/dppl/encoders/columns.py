@@ -611,6 +611,11 @@ class ColumnsEncoder:
             for label in [*column.labels, "unknown", "missing"]
         ]
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether a column is embedded by another encoder."""
+        return bool(self._texts)
+
     def prepare(self, item: Mapping[str, str]) -> Any:
         """Return the cells of a row, and its texts as their encoders take them."""
         cells = [item[name] for name in self.names]

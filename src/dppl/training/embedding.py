@@ -24,6 +24,7 @@ from dppl._utils import validate
 from dppl._utils.outside import parse_json
 from dppl._utils.types import Float32
 from dppl.encoders import Encoder
+from dppl.encoders.columns import ColumnsEncoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.engines import Engine, LocalEngine
 from dppl.errors import DpplError, EngineError, ParameterError
@@ -51,8 +52,6 @@ _Item: TypeAlias = tuple[Record, Any, bytes, Term[SkipReason] | None]
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
-# To hand over a row of a table takes longer than to prepare it.
-_TOGETHER = {"row": 256}
 _ROWS = 1024  # of a window of a finished table
 _KEPT = ".embeddings"  # of the shard that is not finished
 
@@ -422,6 +421,8 @@ def _windows(
     kept: Kept | None = None,
 ) -> Iterator[Window]:
     """Embed records: worker threads read, decode and prepare ahead, this thread encodes."""
+    if _is_quick(encoder):
+        kept = None
     workers = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
     # Libraries would warn about single files, which are private. Pillow and tokenizers
     # let go of the lock.
@@ -488,21 +489,21 @@ def _prepared_ahead(
     hashes: bool,
 ) -> Iterator[_Item]:
     """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
-    waiting: deque[Future[list[_Item]]] = deque()
-    together = _TOGETHER.get(encoder.modality, 1)
-    records = iter(records)
-    while some := list(islice(records, together)):
-        waiting.append(pool.submit(_prepare_all, some, encoder, hashes))
-        if len(waiting) * together >= ahead:  # bounds the memory
-            yield from waiting.popleft().result()
+    if _is_quick(encoder):
+        yield from (_prepare(record, encoder, hashes) for record in records)
+        return
+    waiting: deque[Future[_Item]] = deque()
+    for record in records:
+        waiting.append(pool.submit(_prepare, record, encoder, hashes))
+        if len(waiting) >= ahead:  # bounds the memory
+            yield waiting.popleft().result()
     while waiting:
-        yield from waiting.popleft().result()
+        yield waiting.popleft().result()
 
 
-def _prepare_all(
-    records: Sequence[Record], encoder: Encoder, hashes: bool
-) -> list[_Item]:
-    return [_prepare(record, encoder, hashes) for record in records]
+def _is_quick(encoder: Encoder) -> bool:
+    """Return whether to embed a record takes less than to hand it to a thread, or to keep its embedding."""
+    return isinstance(encoder, ColumnsEncoder) and not encoder.reads_texts
 
 
 def _prepare(record: Record, encoder: Encoder, hashes: bool) -> _Item:

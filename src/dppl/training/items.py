@@ -1,6 +1,7 @@
 """Raw images and texts that are in memory, as a source of records; and their embeddings, one row an item."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -16,7 +17,7 @@ from dppl.io import EmbeddingTable, Source
 from dppl.io.records.decoding import upright_rgb
 from dppl.io.records.images import read_image
 from dppl.io.records.labels import listed
-from dppl.io.records.record import BadRecord, Record, as_row
+from dppl.io.records.record import BadRecord, Record, as_cells, as_row
 from dppl.io.tables.writing import Rows
 from dppl.reasons import SkipReason
 from dppl.training.embedding import embed_windows, table_metadata
@@ -25,6 +26,7 @@ _OPENING = (
     Lock()
 )  # of images that the caller opened: two threads must not read on in one file
 _ROWS_AT_ONCE = 4096  # of a frame
+_PLAIN = {str, int, float, bool}  # of which each cell is as a list of mappings has it
 _KINDS = {
     "text": "str",
     "row": "a frame, or mappings from column to cell",
@@ -48,6 +50,8 @@ class Items(Source):
         items = self.items
         if self._names and _columns_of(items) is not None:
             items = _rows_of(items, self._names, range(len(items)))
+        elif self.modality == "row":
+            items = map(_row, items)
         for place, item in enumerate(items):
             yield Record(
                 str(place),
@@ -97,22 +101,40 @@ def _rows_of(
         yield from rows
 
 
+def _row(item: Any) -> dict[str, str] | None:
+    """Return the texts of a row's cells; None for what is none, or has a cell that raises, perhaps quoting itself."""
+    with suppress(Exception):
+        if isinstance(item, Mapping):
+            return as_row(item)
+    return None
+
+
 def _dictionaries(
     frame: Any, names: Sequence[str], part: range
-) -> list[dict[str, Any]]:
+) -> list[dict[str, str]]:
     """Return some rows of a frame of pandas, polars or Arrow."""
     if hasattr(frame, "iloc"):
-        # As objects, since pandas makes floats of integers where one is missing.
-        cells = frame.iloc[part.start : part.stop][list(names)].astype(object)
-        columns = cells.where(cells.notna(), None).to_dict("list")
+        some = frame.iloc[part.start : part.stop]
+        columns = [_cells(some[name]) for name in names]
     else:
         some = frame.slice(part.start, len(part)).select(list(names))
         if hasattr(some, "to_pydict"):
-            columns = some.to_pydict()
+            lists = some.to_pydict()
         else:
-            columns = some.to_dict(as_series=False)
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
+            lists = some.to_dict(as_series=False)
+        columns = list(lists.values())
+    texts = map(as_cells, columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*texts, strict=True)]
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return the cells of a column of pandas."""
+    cells: list[Any] = column.tolist()
+    if not _PLAIN.issuperset(map(type, cells)):
+        # As objects, since pandas makes floats of integers where one is missing.
+        objects = column.astype(object)
+        cells = objects.where(objects.notna(), None).to_frame(0).to_dict("list")[0]
+    return cells
 
 
 def check_items(encoder: Encoder, items: Any, name: str) -> None:
@@ -158,17 +180,8 @@ def _may_be_one(item: Any, modality: str) -> bool:
 
 def _load(item: Any, modality: str) -> Any:
     """Return a text, the cells of a row, the bytes of an image, or an opened image upright and in RGB."""
-    if modality == "row":
-        if not isinstance(item, Mapping):
-            raise BadRecord(SkipReason.NO_TEXT)
-        try:
-            return as_row(item)
-        except (
-            Exception
-        ):  # an object as a cell raises whatever it likes, and may quote itself
-            raise BadRecord(SkipReason.NO_TEXT) from None
-    if modality == "text":
-        if not isinstance(item, str | bytes):
+    if modality != "image":
+        if not isinstance(item, dict if modality == "row" else str | bytes):
             raise BadRecord(SkipReason.NO_TEXT)
         return item
     if isinstance(item, str | Path):

@@ -17,9 +17,10 @@ from dppl.encoders import columns, load_encoder
 from dppl.encoders.proposals import proposed
 from dppl.errors import InputError
 from dppl.io import Columns, open_source
+from dppl.io.kept import kept_in
 from dppl.io.records.sources import column_types
 from dppl.training.embedding import embed_windows
-from dppl.training.items import embed_items
+from dppl.training.items import Items, embed_items
 
 SCHEMA = """
 age = [18, 90]
@@ -309,6 +310,7 @@ def test_a_record_has_one_row_whatever_file_it_is_in(tmp_path, kind):
 CELLS = [
     2**53 + 1,
     3,
+    np.float32(3),  # among objects it stays what it is
     True,
     "x",
     date(2024, 2, 29),
@@ -337,6 +339,13 @@ def test_a_decimal_is_read_the_same_however_many_digits_others_have(tmp_path):
     ]
     assert rows[0][0].tobytes() == rows[1][0].tobytes()
     assert rows[0][1].tobytes() != rows[1][1].tobytes()
+
+
+def test_embeddings_of_rows_are_made_again_sooner_than_kept(tmp_path):
+    encoder = encoder_of('a = "code"', tmp_path)
+    with kept_in(tmp_path / "kept", "") as kept:
+        list(embed_windows(Items([{"a": "x"}], encoder, "X"), encoder, kept=kept))
+        assert not kept.holds
 
 
 @pytest.mark.parametrize("kind", ["arrow", "polars"])

@@ -150,11 +150,7 @@ class CsvTexts(TextRows):
 
     def __iter__(self) -> Iterator[Record]:
         places = self._places(self._names)
-        header = self._header.place
-        for place, row in _rows(self._path, self._form, self._delimiter):
-            number = place - header
-            if number <= 0:
-                continue
+        for number, row in self._unread():
             if isinstance(row, Term):
                 yield bad_record(f"row {number}", row)
             elif len(row) != len(self._names):
@@ -167,6 +163,13 @@ class CsvTexts(TextRows):
             else:
                 fields = {role: taken(row, place) for role, place in places.items()}
                 yield self._record(number, fields)
+
+    def _unread(self) -> Iterator[tuple[int, list[str] | Term[SkipReason]]]:
+        """Yield the rows below the header by their numbers."""
+        header = self._header.place
+        for place, row in _rows(self._path, self._form, self._delimiter):
+            if place > header:
+                yield place - header, row
 
 
 def read_header(
@@ -363,9 +366,7 @@ class JsonTexts(Source):
         x = self.columns.x
         y = str(self.columns.y)
         key = self.columns.id
-        for number, line in enumerate(_lines(self._path, self._form), 1):
-            if not line.strip():
-                continue
+        for number, line in self._unread():
             entry = None
             try:
                 with suppress(ValueError):
@@ -388,6 +389,12 @@ class JsonTexts(Source):
             else:
                 content = _text_in(entry.get(str(x)))
             yield make_record(f"line {number}", identity, label, *content, person)
+
+    def _unread(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines that are not blank by their numbers."""
+        for number, line in enumerate(_lines(self._path, self._form), 1):
+            if line.strip():
+                yield number, line
 
 
 def person_in(entry: dict[str, Any], name: str) -> str | None:

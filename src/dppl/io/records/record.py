@@ -172,10 +172,12 @@ def taken(row: Sequence[Any], place: int | Mapping[str, int]) -> Any:
 
 def as_row(cells: Mapping[str, Any]) -> dict[str, str]:
     """Return what a record of several columns holds: the text of each cell."""
-    return {
-        name: cell if type(cell) is str else _shown(cell)
-        for name, cell in cells.items()
-    }
+    return dict(zip(cells, as_cells(cells.values()), strict=True))
+
+
+def as_cells(cells: Iterable[Any]) -> list[str]:
+    """Return the texts of cells."""
+    return [cell if type(cell) is str else _shown(cell) for cell in cells]
 
 
 def _shown(cell: Any) -> str:
@@ -416,7 +418,11 @@ class Source(ABC):
 
     def count(self) -> int:
         """Return the number of records, which is private."""
-        return sum(1 for _ in self)
+        return sum(1 for _ in self._unread())
+
+    def _unread(self) -> Iterator[Any]:
+        """Yield something for each record, without reading it where that takes time."""
+        return iter(self)
 
 
 class EmptySource(InputError):
@@ -461,8 +467,6 @@ class TextRows(Source):
     def _record(self, number: int, fields: dict[str, Any]) -> Record:
         """Return the record in a row, by what its fields are for."""
         text = fields["x"]
-        if self.modality == "row":
-            text = as_row(text)
         identity = fields.get("id", number)
         person = None
         if self.person_type is not None:
