@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.kernel.lattice.stream import compiled_kernels
-from dppl.methods.linear import STEPS
+from dppl.methods.ascent import STEPS
 from measuring import on_path
 
 PATHS = {"SoftmaxPrototypes, NumPy": "float32"}

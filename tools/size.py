@@ -25,7 +25,7 @@ BUDGET = {
     "io": 32385,
     "kernel": 66400,
     "lab": 58200,
-    "methods": 27540,
+    "methods": 27700,
     "planning": 6450,
     "prediction": 7800,
     "serve": 7100,

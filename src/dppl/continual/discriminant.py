@@ -14,8 +14,8 @@ from dppl.continual.prototypes import Accumulate, ContinualPrototypes
 from dppl.errors import ParameterError
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.methods.ascent import axis_filter
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import axis_filter
 from dppl.methods.model_file import check_tensor
 from dppl.methods.parameters import ROTATION, LatticeOptions, parameters
 from dppl.methods.shared import cosine_sharpness

@@ -11,10 +11,11 @@ from dppl._utils.types import Float
 from dppl.errors import InputError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.reading import Codes
+from dppl.methods.examples import ExampleClassifier
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import ExampleClassifier, measured_size
 from dppl.methods.parameters import ClosedUnit, Count, parameters
 from dppl.methods.probe import GradientClassifier
+from dppl.methods.sizes import measured_size
 
 # Examples that are fitted must not take the clipping norm to zero, where only rounding
 # would be left of residuals.

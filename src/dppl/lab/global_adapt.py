@@ -14,9 +14,9 @@ from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.kernel.queries import LongResiduals, NumberOfRecords, SoftmaxGradients
 from dppl.lab.adapt_queries import CountedGradients, count_weight
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import SIZE_PERCENT, measured_size
 from dppl.methods.parameters import Positive, parameters
 from dppl.methods.probe import LinearProbe
+from dppl.methods.sizes import SIZE_PERCENT, measured_size
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound
 # rises or falls.

@@ -11,8 +11,8 @@ from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import iter_blocks
 from dppl.lab.votes import NeighbourVotes, TeacherVotes, winners
 from dppl.methods import Classifier
+from dppl.methods.examples import ExampleClassifier
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import ExampleClassifier
 from dppl.methods.parameters import (
     Count,
     LatticeParameter,

@@ -19,19 +19,13 @@ from dppl.kernel.queries import (
     WeightedSum,
 )
 from dppl.kernel.reading import Unusable
+from dppl.methods.ascent import STEPS, Ascent
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import (
-    SIZE_PERCENT,
-    STEPS,
-    Ascent,
-    CentredClassifier,
-    ClassSizes,
-    measured_size,
-    shrunken_mean,
-)
+from dppl.methods.linear import CentredClassifier, shrunken_mean
 from dppl.methods.parameters import Count, StartParameter, parameters
 from dppl.methods.pooled import ascent_from
 from dppl.methods.released import share
+from dppl.methods.sizes import SIZE_PERCENT, ClassSizes, measured_size
 
 # Constants were chosen on unions of messages with 5 to 77 labels, over budgets of mu
 # from 0.25 to 4. Residuals of all labels of a record together are clipped to this norm.

@@ -13,18 +13,11 @@ from typing import Any
 import numpy as np
 
 from dppl._utils.types import Flags, Float
-from dppl.methods.linear import (
-    LEAST_SPREAD,
-    STEPS,
-    Ascent,
-    ClassSizes,
-    Frame,
-    NoisyMoment,
-    PooledPath,
-    log_normal,
-    of_wrong,
-)
+from dppl.methods.ascent import STEPS, Ascent, NoisyMoment, PooledPath
+from dppl.methods.examples import LEAST_SPREAD, log_normal, of_wrong
+from dppl.methods.linear import Frame
 from dppl.methods.shared import unit_directions
+from dppl.methods.sizes import ClassSizes
 from dppl.methods.start import Start
 
 # Shares of the classes whose earlier rows may be right, and how likely each is before

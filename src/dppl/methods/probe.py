@@ -14,8 +14,8 @@ from dppl.kernel.lattice.residuals import check_clip
 from dppl.kernel.queries import NumberOfRecords, SoftmaxGradients
 from dppl.methods import Classifier
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import SIZE_PERCENT, measured_size
 from dppl.methods.parameters import Count, Positive, Probability, parameters
+from dppl.methods.sizes import SIZE_PERCENT, measured_size
 
 # Where noise does not bound the default step, this is the step, in units of the number
 # of classes.

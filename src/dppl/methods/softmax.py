@@ -22,24 +22,13 @@ from dppl.kernel.queries import (
     WeightedSum,
 )
 from dppl.kernel.queries.base import on_grid
+from dppl.methods.ascent import CLIP, STEPS, Ascent, NoisyMoment, moment_percent
+from dppl.methods.examples import ExampleClassifier, GuidedAscent
 from dppl.methods.fit_plan import Setting
-from dppl.methods.linear import (
-    CLIP,
-    SIZE_PERCENT,
-    STEPS,
-    Ascent,
-    CentredClassifier,
-    ClassSizes,
-    ExampleClassifier,
-    GuidedAscent,
-    NoisyMoment,
-    intercepts,
-    measured_size,
-    moment_percent,
-    shrunken_mean,
-)
+from dppl.methods.linear import CentredClassifier, intercepts, shrunken_mean
 from dppl.methods.parameters import PersonsParameter, StartParameter, parameters
 from dppl.methods.pooled import ascent_from
+from dppl.methods.sizes import SIZE_PERCENT, ClassSizes, measured_size
 
 
 @parameters

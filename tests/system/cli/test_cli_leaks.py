@@ -40,7 +40,7 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.terms import Caveat, Term
-from dppl.methods.linear import Ascent
+from dppl.methods.ascent import Ascent
 from dppl.methods.registry import BY_METHOD, method_for
 from dppl.training import pipeline
 from inside import behind

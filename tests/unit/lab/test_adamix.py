@@ -15,7 +15,7 @@ from dppl.kernel.privacy.sensitivity import RESOLUTION
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab import AdaMix
 from dppl.methods import LinearProbe
-from dppl.methods.linear import ExampleClassifier
+from dppl.methods.examples import ExampleClassifier
 from laws.recipes import BY_NAME
 from laws.replay import replay
 

@@ -27,14 +27,9 @@ from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.methods import linear
-from dppl.methods.linear import (
-    CLIP,
-    STEPS,
-    ClassSizes,
-    ExampleClassifier,
-    GuidedAscent,
-    Trust,
-)
+from dppl.methods.ascent import CLIP, STEPS
+from dppl.methods.examples import ExampleClassifier, GuidedAscent, Trust
+from dppl.methods.sizes import ClassSizes
 
 RNG = np.random.default_rng(0)
 

@@ -34,14 +34,9 @@ from dppl.kernel.queries.base import on_grid
 from dppl.lab.experiments.built_in import BUILT_IN
 from dppl.methods import linear
 from dppl.methods import softmax as module
-from dppl.methods.linear import (
-    Ascent,
-    ClassSizes,
-    Curvature,
-    Frame,
-    NoisyMoment,
-    axis_filter,
-)
+from dppl.methods.ascent import Ascent, Curvature, NoisyMoment, axis_filter
+from dppl.methods.linear import Frame
+from dppl.methods.sizes import ClassSizes
 from inside import behind
 from laws.recipes import BY_NAME
 from laws.replay import replay, watched

@@ -29,9 +29,11 @@ from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable, load_sample
 from dppl.kernel.privacy.terms import Caveat, PublicInput
 from dppl.methods import pooled as module
-from dppl.methods.linear import STEPS, Ascent, ClassSizes, Frame
+from dppl.methods.ascent import STEPS, Ascent
+from dppl.methods.linear import Frame
 from dppl.methods.model_file import KEY
 from dppl.methods.pooled import Answered, pooled, trust_in
+from dppl.methods.sizes import ClassSizes
 from dppl.methods.softmax import CLIP
 
 SAMPLE = load_sample()
