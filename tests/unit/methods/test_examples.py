@@ -26,9 +26,8 @@ from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.privacy.terms import PublicInput, Term
-from dppl.methods import linear
 from dppl.methods.ascent import CLIP, STEPS
-from dppl.methods.examples import ExampleClassifier, GuidedAscent, Trust
+from dppl.methods.examples import _PRIOR, _RIDGE, ExampleClassifier, GuidedAscent, Trust
 from dppl.methods.sizes import ClassSizes
 
 RNG = np.random.default_rng(0)
@@ -43,7 +42,7 @@ def test_the_examples_classifier_is_ridge_softmax_regression(n_classes):
     features = RNG.normal(size=(40, 12)) + 2 * np.eye(n_classes, 12)[codes]
     found = ExampleClassifier.fit(features, codes, n_classes)
     oracle = LogisticRegression(
-        C=1 / linear._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000
+        C=1 / _RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000
     )
     np.testing.assert_allclose(found.coef, oracle.fit(features, codes).coef_, atol=2e-3)
     np.testing.assert_allclose(found.coef.sum(axis=0), 0, atol=1e-6)
@@ -164,7 +163,7 @@ def reference_trust(agreement, noise_std, spread, known, hits, hits_std):
     posterior = {}
     likelihoods = {}
     for number, (name, prior) in enumerate(
-        zip(("none", "some", "all"), linear._PRIOR, strict=True)
+        zip(("none", "some", "all"), _PRIOR, strict=True)
     ):
         right = number / 2
         hit = [

@@ -32,10 +32,9 @@ from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.kernel.queries import sums as queries
 from dppl.kernel.queries.base import on_grid
 from dppl.lab.experiments.built_in import BUILT_IN
-from dppl.methods import linear
 from dppl.methods import softmax as module
 from dppl.methods.ascent import Ascent, Curvature, NoisyMoment, axis_filter
-from dppl.methods.linear import Frame
+from dppl.methods.linear import Frame, intercepts
 from dppl.methods.sizes import ClassSizes
 from inside import behind
 from laws.recipes import BY_NAME
@@ -176,7 +175,6 @@ def use_true_counts(patch):
 def filter_true_sums(patch):
     """Axes are chosen by the gradients before their noise."""
     whole = SoftmaxGradient.sum
-    filtered = linear.axis_filter
     exact = []
 
     def kept(self, *arguments, **options):
@@ -185,9 +183,8 @@ def filter_true_sums(patch):
 
     patch.setattr(SoftmaxGradient, "sum", kept)
     patch.setattr(
-        linear,
-        "axis_filter",
-        lambda path, *others: filtered(exact[-1] / 1e6, *others),
+        "dppl.methods.ascent.axis_filter",
+        lambda path, *others: axis_filter(exact[-1] / 1e6, *others),
     )
 
 
@@ -783,9 +780,9 @@ def test_a_rare_class_of_two_does_not_split_the_other(monkeypatch):
 def test_noise_moves_no_boundary_beyond_the_scores():
     sizes = ClassSizes.of(1000.0, np.array([900.0, 100.0]), 1.0)
     asked = np.array([300.0, -300.0]), 50.0, sizes, np.array([0.2, 1.0])
-    near = linear.intercepts(*asked, np.full(2, 0.1))
+    near = intercepts(*asked, np.full(2, 0.1))
     assert near == pytest.approx([0.2, -0.2])
-    far = linear.intercepts(*asked, np.full(2, 10.0))
+    far = intercepts(*asked, np.full(2, 10.0))
     assert 1 < far[0] < 5
 
 
