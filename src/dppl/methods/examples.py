@@ -1,8 +1,6 @@
 """A start from public examples: their classifier, and how far released gradients bear it out.
 
-Rows are in units of unit-norm features and along the public axes, the eigenvectors of
-the public covariance. Constants were chosen on embeddings of three public data sets,
-over budgets of mu from 0.05 to 64.
+Units and axes are those of `ascent`.
 """
 
 import math

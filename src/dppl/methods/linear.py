@@ -1,8 +1,6 @@
 """A linear classifier of unit rows: its public axes, and its mean and intercepts from what was released.
 
-Rows are in units of unit-norm features and along the public axes, the eigenvectors of
-the public covariance. Constants were chosen on embeddings of three public data sets,
-over budgets of mu from 0.05 to 64.
+Units and axes are those of `ascent`.
 """
 
 import math
