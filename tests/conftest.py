@@ -61,6 +61,17 @@ def pytest_configure(config):
         config.pluginmanager.register(_Skipped(path))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Let tests for which one thing is started stand first and side by side, so that one worker of several starts it."""
+    starts = ("environment", "ray_engine", "browser")
+    items.sort(
+        key=lambda item: [
+            name not in getattr(item, "fixturenames", ()) for name in starts
+        ]
+    )
+
+
 def pytest_collection_finish():
     """Keep what is collected, which lives as long as the run, out of every garbage collection."""
     gc.collect()
