@@ -269,7 +269,7 @@ def test_parquet_columns_of_other_types_are_refused(tmp_path):
         open_source(tmp_path / "t.parquet")
     with pytest.raises(
         InputError,
-        match=r"^y must name one column of .* with integers or texts; 'label' holds double",
+        match=r"^y must name one column of .* with integers or texts, or several labels in a text, .*; 'label' holds double",
     ):
         open_source(tmp_path / "t.parquet", columns=Columns("t"))
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
