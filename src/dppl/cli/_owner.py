@@ -211,7 +211,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
                 "a fit uses",
                 f"{persons['used']} persons: with --method softmax, the default, all of their "
                 f"{persons['records_in_classes']} records in classes of the list; with other methods the "
-                f"{persons['records_in_main_class']} in each person's commonest class, as one row a person (the column persons below)",
+                f"{persons['records_in_main_class']} in each person's commonest class, as one row a person (column persons)",
             )
     if labels := report["labels"]:
         unknown = labels["unknown"]
