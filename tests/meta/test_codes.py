@@ -125,7 +125,7 @@ def test_the_page_says_each_sentence_and_no_other():
     units = {"record", "person", *(unit.value for unit in Unit)}
     whole = {f"{start}{unit}" for start in named for unit in units}
     whole |= {f"{unit}{end}" for end in named for unit in units}
-    items = {"text", "image", "embedding"}
+    items = {"text", "image", "row", "embedding"}
     assert {*english.PAGE} - items - named - whole == set()
     assert re.findall(r">[^<{]*[a-z]{3}[^<{]*<", template) == []  # no text of its own
 

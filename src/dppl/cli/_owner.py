@@ -110,9 +110,15 @@ def verdict_on(report: dict[str, Any], *, fit: bool = True) -> tuple[bool, str]:
             if "modality" in report
             else " `dppl fit` stops after it has charged the budget."
         )
+        several = ""
+        for entry in labels["unknown"]:
+            if "separator" in entry:
+                several = f" If a record may have several labels, add --read labels_separator={entry['separator']!r}."
+                break
         return False, (
-            f"a fit would stop at the labels outside the class list, which are named below. Correct them or add them "
-            f"to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}.{charged}"
+            f"a fit would stop at the labels outside the class list, which are named below.{several} Correct them or "
+            f"add them to the list, or skip such {such} with --options unknown_labels=ignore: then it uses {uses}."
+            f"{charged}"
         )
     if not report["used"]:
         return False, f"{'a fit' if fit else 'this run'} would use {uses}."
@@ -205,7 +211,7 @@ def _facts(report: dict[str, Any]) -> Iterator[tuple[str, object]]:
                 "a fit uses",
                 f"{persons['used']} persons: with --method softmax, the default, all of their "
                 f"{persons['records_in_classes']} records in classes of the list; with other methods the "
-                f"{persons['records_in_main_class']} in each person's commonest class, as one row a person",
+                f"{persons['records_in_main_class']} in each person's commonest class, as one row a person (column persons)",
             )
     if labels := report["labels"]:
         unknown = labels["unknown"]
@@ -240,7 +246,7 @@ def _meant(entry: dict[str, Any]) -> str:
     if "like" in entry:
         return f", like the class {entry['like']!r} but for case, spaces or accents"
     if "separator" in entry:
-        return f", classes of the list with {entry['separator']!r} between (--read labels_separator)"
+        return f", classes of the list with {entry['separator']!r} between"
     return ""
 
 

@@ -86,6 +86,17 @@ class Records:
             return Path(self.how["labels"])
         return None
 
+    def again(self) -> list[str]:
+        """Return what another command takes to read the same records in the same way."""
+        # A URL of a database may hold a password.
+        words = ["DATA" if "://" in self.data else self.data]
+        for name in ("x", "y", "groups"):
+            if (value := getattr(self, name, None)) is not None:
+                words += [f"--{name}", value]
+        for one in self.read:
+            words += ["--read", one]
+        return words
+
     def shown(self) -> str:
         """Return DATA as messages show it, without a password."""
         if "sql" in self.how:

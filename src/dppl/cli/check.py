@@ -50,15 +50,14 @@ class Check(X, Y, Persons, Classes, Records):
 
     def run(self) -> None:
         """Read everything and print the report."""
+        from dppl.encoders.load import languages
+
         about = self.open_any(self.class_list())
         modality = getattr(about[0], "modality", None)
-        language = ""
-        encoder = self.encoder or "URI"
+        default = "URI"
         if modality == "text":
-            from dppl.encoders.catalogue import reads as languages_of
-
-            encoder = self.encoder or "minilm"
-            language = languages_of(encoder)
+            default = "minilm"
+        encoder = self.encoder or default
         if self.encoder is not None:
             # Here, because few ask for it.
             from dppl.encoders.load import load_windows, schema_of
@@ -80,7 +79,7 @@ class Check(X, Y, Persons, Classes, Records):
             print_json({"for_the_owner_only": WARNING, "verdict": verdict, **report})
         else:
             print_report(report, console())
-            if language:
+            if language := languages(encoder):
                 echo(f"The encoder {language}.")
             echo(f"{'Next' if goes else 'Then'}: {self._next(encoder)}")
         if not goes and not self.exit_zero:
@@ -88,14 +87,7 @@ class Check(X, Y, Persons, Classes, Records):
 
     def _next(self, encoder: str) -> str:
         """Return the command that trains on these records, read in this way."""
-        # A URL of a database may hold a password.
-        words = ["DATA" if "://" in self.data else self.data]
-        for name, value in (("x", self.x), ("y", self.y), ("groups", self.groups)):
-            if value is not None:
-                words += [f"--{name}", value]
-        for one in self.read:
-            words += ["--read", one]
-        words += ["--classes", str(self.classes)]
+        words = [*self.again(), "--classes", str(self.classes)]
         if self.holds_embeddings():
             command = "fit"
         else:

@@ -55,12 +55,9 @@ class Columns(Y, Records):
         echo(
             f"Schema: {printable(self.out)}. Fill in the lines with ?, from knowledge and not from the data."
         )
-        named = ""
+        words = self.again()
         if labels is None:
             echo("Remove the column of the labels, too, or name it with --y.")
-            named = " --y COLUMN"
-        elif self.y is not None:
-            named = f" --y {shlex.quote(self.y)}"
-        echo(
-            f"Next: dppl check DATA{printable(named)} --encoder columns:{printable(self.out)} --classes FILE"
-        )
+            words += ["--y", "COLUMN"]
+        words += ["--encoder", f"columns:{self.out}", "--classes", "FILE"]
+        echo(printable(f"Next: dppl check {shlex.join(words)}"))

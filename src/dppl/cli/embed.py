@@ -110,9 +110,7 @@ class Embed(X, Y, Persons, BeforeCharge, Engine):
         # The source is opened before the encoder is loaded, which takes seconds.
         records = self.open_source()
         self.check_first(lambda: (records, None))
-        encoder = load_encoder(
-            self.encoder, precision, texts=records.modality == "text"
-        )
+        encoder = load_encoder(self.encoder, precision)
         with resumable(out), progress("embedding", records.count) as advance:
             done = training.embed(
                 records, encoder, out, progress=advance, engine=engine, **options
@@ -136,14 +134,12 @@ class Embed(X, Y, Persons, BeforeCharge, Engine):
 FLAGS = {"--encoders": _list_encoders}
 
 
-def load_encoder(
-    encoder: str, precision: str = "auto", *, texts: bool = False
-) -> Encoder:
+def load_encoder(encoder: str, precision: str = "auto") -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
     from dppl import encoders
-    from dppl.encoders.catalogue import reads
+    from dppl.encoders.load import languages
 
-    said = [reads(encoder)] if texts else []
+    said = [languages(encoder)]
     if not sys.stderr.isatty():
         said.append(SILENCE)
     note(" ".join(f"{one}." for one in said if one))

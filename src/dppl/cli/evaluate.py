@@ -270,7 +270,7 @@ class Evaluate(OnModel, Y, Persons, BeforeCharge, NoiseBudget, Account, Engine):
 
     def _load(self) -> Any:
         """Load the model, and settle how records have several labels, if they have."""
-        from dppl.prediction.predictor import SEPARATOR
+        from dppl.io.records.labels import SEPARATOR
 
         model: Any = load_model(self.model)
         if model.multilabel:

@@ -131,10 +131,12 @@ def _usage(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and argument is not None:
         value = argument.parameter.metavar or ""
         shape = f"{argument.name} {value}".strip().replace("\\", "")
+        if error.keyword is not None:
+            return f"A value is missing: {shape}."
         others = {one for one in error.unused_tokens or () if one.startswith("--")}
-        near = difflib.get_close_matches(argument.name, others - {argument.name}, n=1)
+        near = difflib.get_close_matches(argument.name, others, n=1)
         slip = f", not {near[0]}" if near else ""
-        return f"Missing, or without a value: {shape}{slip}."
+        return f"Missing: {shape}{slip}."
     if isinstance(error, RepeatArgumentError):
         return f"{error.token.keyword} is typed more than once; leave all but one out."
     if isinstance(error, UnusedCliTokensError):

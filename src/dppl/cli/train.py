@@ -223,7 +223,7 @@ class Train(Training, Persons, Method, Engine):
         check_name(uri)
         with progress("reading labels"):
             pipeline.refuse_early(estimator, source, width=width, **account)
-        encoder = load_encoder(uri, texts=source.modality == "text")
+        encoder = load_encoder(uri)
         pool = None
         if public is not None:
             # A schema names the columns of public rows, too.

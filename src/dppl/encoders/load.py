@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dppl._utils import validate
 from dppl.encoders import columns
-from dppl.encoders.catalogue import PRESETS
+from dppl.encoders.catalogue import PRESETS, reads
 from dppl.encoders.fixed import Adapter, Encoder, FixedShapeEncoder
 from dppl.encoders.windows import TextWindows
 from dppl.errors import InputError, ParameterError
@@ -232,6 +232,15 @@ def names_of_columns(uri: str) -> tuple[str, ...] | None:
 def schema_of(uri: str) -> tuple[columns.Column, ...]:
     """Return the schema that the URI of an encoder names."""
     return columns.read_schema(columns.place_of(uri))
+
+
+def languages(uri: str) -> str:
+    """Say which languages the encoders of texts that a URI names are for; "" if that is not known."""
+    if not uri.startswith(columns.SCHEME):
+        return reads(uri)
+    # Other columns have no encoder, and need no language.
+    said = {reads(getattr(one, "encoder", "")) for one in schema_of(uri)}
+    return "; ".join(sorted(said - {""}))
 
 
 def is_code(uri: str) -> bool:

@@ -140,7 +140,7 @@ class BudgetPlan:
         name, value = next(iter(self.cost.items()))
         # Squares of mu add up, and so do rho and epsilon themselves.
         four = rounded_up(value * (2 if name == "mu" else 4), 4)
-        named = "The fit starts from the names of the classes, as `dppl train` does with texts. Where they say little"
+        named = "The fit starts from the names of the classes, as `dppl train` does with texts. If the names say little"
         without = "The plan is for a start from nothing. From names of classes of texts, as `dppl train` starts"
         start = named if self.describe == "names" else without
         return [
@@ -188,6 +188,9 @@ class BudgetPlan:
         if self.last_quarter is None or self.same_persons is None:
             return []
         root = f"{math.sqrt(self.quarters):.3g}"
+        share = self.budget.gaussian_allowance().mu / math.sqrt(self.quarters)
+        # Down, so that an account of the whole budget pays for all of them.
+        share = math.floor(share * 10_000) / 10_000
         all_records = f"one fit of all {self.quarters} quarters at mu/{root}"
         return [
             "New records in each quarter: each spends the whole budget as a part of the account, and a record pays for one. "
@@ -195,7 +198,8 @@ class BudgetPlan:
             self.last_quarter.sentence(
                 f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}"
             ),
-            f"The same persons in each quarter: each spends mu/{root}, for which a person pays the whole budget in all.",
+            f"The same persons in each quarter: each spends mu/{root}, here {share:g}, and a person pays the whole budget in "
+            "all.",
             self.same_persons.sentence("Such a quarter without a start"),
             f"If old records may be kept, {all_records} reaches as much as new records do with a start, and with a start "
             "more; how much is not known.",

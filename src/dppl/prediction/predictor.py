@@ -12,12 +12,12 @@ import numpy as np
 from dppl.encoders import Encoder
 from dppl.finetune.tune import Finetuned
 from dppl.io import EmbeddingTable, PartedTable
+from dppl.io.records.labels import SEPARATOR
 from dppl.io.tables.shards import Window
 from dppl.methods import EmbeddingClassifier
 from dppl.methods.released import Shares, labels_of
 from dppl.prediction.predictions import Predictions, joined
 
-SEPARATOR = ";"  # of labels, where a model names none
 _ROWS = 8192
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,25 +47,34 @@ _MEASURED = (
     "minority_accuracy",
     "chance",
 )
-# By task: title, what is classified, and schemes of encoders; of others only whoever
-# has them knows what they take.
-_TASKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "text-classification": (
+# Task, title, what is classified, and schemes of encoders; of others only whoever has
+# them knows what they take.
+_KINDS: tuple[tuple[str, str, str, Set[str]], ...] = (
+    (
+        "text-classification",
         "A private classifier of texts",
         "text",
-        ("minilm", "st"),
+        {"st", *READS},
     ),
-    "image-classification": (
+    (
+        "image-classification",
         "A private classifier of images",
         "image",
-        ("pixels", "timm", *PRESETS),
+        {"pixels", "timm", *PRESETS} - READS.keys(),
     ),
-    "tabular-classification": (
+    (
+        "tabular-classification",
+        "A private classifier of rows of a table",
+        "row",
+        {"columns"},
+    ),
+    (
+        "tabular-classification",
         "A private classifier of embeddings",
         "embedding",
-        (),
+        set(),
     ),
-}
+)
 
 
 @contextmanager
@@ -113,7 +122,7 @@ def content(
         [place + 1 for place in several]
         for several in description.get("public_indices") or ()
     ]
-    title, item, _ = _TASKS[task_of(description)]
+    _, title, item, _ = _kind_of(description)
     # Every number is computed from the releases here; a file could state any.
     return {
         "format": FORMAT,
@@ -185,7 +194,12 @@ def content(
 
 def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in a few sentences what the model does, and how."""
-    one = {"text": "a text", "image": "an image", "embedding": "an embedding"}[item]
+    one = {
+        "text": "a text",
+        "image": "an image",
+        "row": "a row of a table",
+        "embedding": "an embedding",
+    }[item]
     # A method that came with its own module has no label, and is called by its class.
     entry = BY_NAME.get(description["estimator"])
     if entry is None or entry.label is None:
@@ -334,13 +348,16 @@ def uri_of(encoder: str | None) -> str:
 
 def task_of(description: Mapping[str, Any]) -> str:
     """Return what hubs call the task; a model whose encoder does not say it classifies rows of numbers."""
-    if "lattice" not in description:
-        return "image-classification"
-    scheme = re.split("[?:]", uri_of(description["encoder"]))[0]
-    return next(
-        (task for task, (*_, schemes) in _TASKS.items() if scheme in schemes),
-        "tabular-classification",
-    )
+    return _kind_of(description)[0]
+
+
+def _kind_of(description: Mapping[str, Any]) -> tuple[str, str, str, Set[str]]:
+    """Return the kind of a model by the scheme of its encoder; without a lattice it is a network, which takes images."""
+    scheme = "timm"
+    if "lattice" in description:
+        scheme = re.split("[?:]", uri_of(description["encoder"]))[0]
+    *known, embeddings = _KINDS
+    return next((one for one in known if scheme in one[-1]), embeddings)
 
 
 def account_of(

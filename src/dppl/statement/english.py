@@ -395,10 +395,11 @@ PAGE: Mapping[str, str] = {
     "no_purpose": "To be filled in by the controller: {blank}",
     "text": "a text",
     "image": "an image",
+    "row": "a row of a table",
     "embedding": "a vector that stands for a record",
-    "gives_class": "The model gives {item} one of {n_classes} classes.",
+    "gives_class": "The model assigns one of {n_classes} classes to {item}.",
     "gives_labels": (
-        "The model gives {item} any of {n_classes} labels; where labels of a record are counted, at most {max_labels} "
+        "The model assigns any of {n_classes} labels to {item}; where labels of a record are counted, at most {max_labels} "
         "are."
     ),
     "method_encoder": (
@@ -415,10 +416,10 @@ PAGE: Mapping[str, str] = {
         "What a record says is protected. The number of records is treated as public."
     ),
     "record_added": (
-        "Protected is whether the record was in the data at all, and with it everything that the record says."
+        "The guarantee covers whether the record was in the data at all, and with it everything that the record says."
     ),
     "person_added": (
-        "Protected is whether the person was in the data at all, and with it everything that their records say."
+        "The guarantee covers whether the person was in the data at all, and with it everything that their records say."
     ),
     "tasks": "The guarantee is for the models after each of {n} tasks together.",
     "guarantee": "What is guaranteed",

@@ -216,6 +216,7 @@ PAGE: Mapping[str, str] = {
     "no_purpose": "À compléter par le responsable du traitement : {blank}",
     "text": "à un texte",
     "image": "à une image",
+    "row": "à une ligne d’un tableau",
     "embedding": "à un vecteur qui représente un enregistrement",
     "gives_class": "Le modèle attribue {item} l’une des {n_classes} classes.",
     "gives_labels": (

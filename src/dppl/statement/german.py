@@ -212,6 +212,7 @@ PAGE: Mapping[str, str] = {
     "no_purpose": "Vom Verantwortlichen auszufüllen: {blank}",
     "text": "einem Text",
     "image": "einem Bild",
+    "row": "einer Zeile einer Tabelle",
     "embedding": "einem Vektor, der für einen Datensatz steht,",
     "gives_class": "Das Modell ordnet {item} eine von {n_classes} Klassen zu.",
     "gives_labels": (

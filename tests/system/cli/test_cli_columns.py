@@ -164,7 +164,7 @@ def test_a_proposal_says_what_to_fill_in_and_a_run_stops_until_it_is(work, cli):
     assert "Remove the column of the labels" in done.stdout
     done = cli("columns", "train.csv", "--y", "outcome", "--out", "first.toml")
     assert done.exit_code == 0
-    assert "DATA --y outcome --encoder columns:first.toml" in done.stdout
+    assert "train.csv --y outcome --encoder columns:first.toml" in done.stdout
     lines = (work / "first.toml").read_text().splitlines()
     assert lines[-3:] == ["age = [0, 120]", 'ward = "?"', 'smoker = "yes/no"']
     refused = cli(

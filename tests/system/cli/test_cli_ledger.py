@@ -183,7 +183,7 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(
         (["", "--mu", "1"], "DATASET must be a name"),
         (["a\nb\x1b[2J", "--mu", "1"], "DATASET must be a name"),
         (["a" * 256, "--mu", "1"], "DATASET must be a name"),
-        (["--mu", "1"], "Missing, or without a value: DATASET."),
+        (["--mu", "1"], "Missing: DATASET."),
     ],
 )
 def test_create_with_a_mistake_is_usage_and_makes_no_file(
@@ -390,7 +390,7 @@ def test_parts_are_charged_side_by_side(task, wards, cli):
         (
             ["--ledger", "{file}"],
             2,
-            "Missing, or without a value: --ledger FILE DATASET[/PART].",
+            "A value is missing: --ledger FILE DATASET[/PART].",
         ),
         (
             ["--ledger", "{file}", "ward"],

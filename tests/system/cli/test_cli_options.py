@@ -99,7 +99,7 @@ def test_an_option_of_two_values_does_not_take_the_next_option_for_one(
     )
     assert (result.exit_code, error_line(result)) == (
         2,
-        "Missing, or without a value: --ledger FILE DATASET[/PART]. Try: dppl fit --help",
+        "A value is missing: --ledger FILE DATASET[/PART]. Try: dppl fit --help",
     )
 
 
@@ -326,10 +326,10 @@ def test_a_dash_is_standard_output_and_names_of_values_stay_texts():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("ledger create", "Missing, or without a value: FILE."),
+        ("ledger create", "Missing: FILE."),
         (
             "plan --n-clases 3",
-            "Missing, or without a value: --n-classes N, not --n-clases.",
+            "Missing: --n-classes N, not --n-clases.",
         ),
         ("show m --jsn", "Unknown option: --jsn. Did you mean --json?"),
         ("show a b", "Too many arguments: b."),

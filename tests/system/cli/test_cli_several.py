@@ -270,10 +270,7 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
     several = cli(*arguments, "two.txt", "--read", "labels_separator=;").stdout
     assert "unknown labels  3 records, 2 labels" in several
     assert "'GNU': 2, like the class 'gnu' but for case" in several
-    assert (
-        "'gnu,owl': 1, classes of the list with ',' between (--read labels_separator)"
-        in several
-    )
+    assert "'gnu,owl': 1, classes of the list with ',' between" in several
     assert "or skip such labels with --options" in several.splitlines()[1]
     # A record with two unknown labels is one record.
     assert (
@@ -281,11 +278,40 @@ def test_the_owner_is_told_what_unknown_labels_mean(notes, cli):
         in cli(*arguments, "one.txt", "--read", "labels_separator=;").stdout
     )
     single = cli(*arguments, "two.txt").stdout
-    assert (
-        "'GNU;owl': 1, classes of the list with ';' between (--read labels_separator)"
-        in single
+    assert "'GNU;owl': 1, classes of the list with ';' between" in single
+    verdict = single.splitlines()[1]
+    assert "or skip such records with --options" in verdict
+    assert "several labels, add --read labels_separator=';'." in verdict
+
+
+def test_lists_of_json_lines_are_several_labels(notes, cli, error_line):
+    texts, sets, _ = records(40, 0)
+    lines = [
+        json.dumps(
+            {"text": text, "diagnoses": [LABELS[k] for k in np.flatnonzero(row)]}
+        )
+        for text, row in zip(texts, sets, strict=True)
+    ]
+    (notes / "notes.jsonl").write_text("\n".join(lines))
+    typed = "notes.jsonl", "--y", "diagnoses", "--classes", "classes.txt"
+    report = cli("check", *typed, "--read", "labels_separator=;").stdout
+    assert "GO: a fit uses 40 of 40 records." in report
+    # Without the option a fit stops, and does not train on the rest or on nothing.
+    train = (
+        "train",
+        *typed,
+        "--encoder",
+        "letters",
+        "--mu",
+        "1",
+        "--out",
+        "m.safetensors",
     )
-    assert "or skip such records with --options" in single.splitlines()[1]
+    stopped = cli(*train)
+    assert stopped.exit_code == 4
+    assert "the method 'multilabel', for texts with --read labels_separator=';'." in (
+        error_line(stopped)
+    )
 
 
 def test_the_owner_sees_what_labels_there_are(notes, cli):

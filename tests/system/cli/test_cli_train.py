@@ -1274,7 +1274,7 @@ def test_classes_are_required(mails, cli, error_line):
             2,
             "must end in .csv or .parquet",
         ),
-        (["predict", "m.safetensors"], 2, "Missing, or without a value: DATA."),
+        (["predict", "m.safetensors"], 2, "Missing: DATA."),
         (
             ["predict", "m.safetensors", "-", "--read", "kind=images"],
             4,

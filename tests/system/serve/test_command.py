@@ -150,7 +150,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
             "names none and takes embeddings, so leave it out",
         ),
         ((digits, "--limits", "items=0"), 2, "items must be"),
-        ((), 2, "Missing, or without a value: MODEL."),
+        ((), 2, "Missing: MODEL."),
     ]:
         found, message = failed(*arguments)
         assert (found, said in message) == (code, True), message

@@ -180,17 +180,19 @@ def test_json_lines(tmp_path, run, texts):
         b'{"text": "six", "label": 1.5}',
         b'{"text": "seven", "label": true}',
         b'{"text": "eight", "label": {"a": 1}}',
+        b'{"text": "nine", "label": ["dog", 7.0]}',
+        b'{"text": "ten", "label": []}',
     ]
     found = run(put(tmp_path / "t.jsonl", b"\n".join(lines)), texts)
-    assert found.ids == ["1", "3", "4", "11", "12", "13"]
+    assert found.ids == ["1", "3", "4", "10", "11", "12", "13", "15", "16"]
     # As a workbook shows them: a label of another type is unknown, and no fit is left
-    # without records.
-    assert found.labels == ["7", "dog", None, "7", "1.5", "TRUE"]
+    # without records. Labels in a list are one text.
+    assert found.labels == [*["7", "dog", None, "1", "7", "1.5", "TRUE", "dog;7", None]]
     assert list(found.reasons.values()) == [
         *["its line is not a JSON object"] * 2,
         *["it has no text"] * 2,
         "it is not UTF-8",
-        *["its label is neither a text nor an integer"] * 2,
+        "its label is neither a text nor an integer",
     ]
 
 
@@ -267,7 +269,7 @@ def test_parquet_columns_of_other_types_are_refused(tmp_path):
         open_source(tmp_path / "t.parquet")
     with pytest.raises(
         InputError,
-        match=r"^y must name one column of .* with integers or texts; 'label' holds double",
+        match=r"^y must name one column of .* with integers or texts, or several labels in a text, .*; 'label' holds double",
     ):
         open_source(tmp_path / "t.parquet", columns=Columns("t"))
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")

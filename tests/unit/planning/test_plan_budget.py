@@ -32,7 +32,7 @@ def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
     part = plan_budget(GaussianDP(0.25), n_records=2000, **given)
     assert plan.last_quarter.balanced_accuracy == pytest.approx(whole.balanced_accuracy)
     assert plan.same_persons.balanced_accuracy == pytest.approx(part.balanced_accuracy)
-    assert "mu/2" in str(plan)
+    assert "each spends mu/2, here 0.25, and a person" in str(plan)
     assert "quarter" not in str(whole).lower()
     with pytest.raises(ParameterError, match="quarters above 1"):
         plan_budget(GaussianDP(0.5), n_records=2000, quarters=4, method="mean", **given)

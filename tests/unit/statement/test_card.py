@@ -230,6 +230,12 @@ def encoder(uri):
         ),
         ("vit-l-16", "facebook/dinov2-large", "image-classification", '"a.jpg"'),
         ("vit-b-16", None, "image-classification", '"a.jpg"'),
+        (
+            "e5-small",
+            "intfloat/multilingual-e5-small",
+            "text-classification",
+            '"a text"',
+        ),
         ("st:folder", None, "text-classification", '"a text"'),
         ("onnx:net.onnx", None, "tabular-classification", "dppl.load"),
     ],

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from browsing import NARROW
 from dppl import ApproxDP, SoftmaxPrototypes
 from dppl.statement import Report, make_report
 from dppl.training import PrivateClassifier
@@ -57,6 +58,27 @@ def test_a_curve_is_drawn_where_the_shapes_say(model):
     expected = [one["scores"][1] - one["scores"][0] for one in points]
     assert np.corrcoef(heights, expected)[0, 1] > 0.999
     assert heights[-1] < heights[0]  # the second class is the young one
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("browser")
+def test_scores_of_many_classes_fit_a_phone(tmp_path, visit):
+    wards = ["gynaecology and obstetrics", "Donaudampfschifffahrtsgesellschaft"]
+    (tmp_path / "schema.toml").write_text(f"ward = {wards}")
+    classes = [f"class {place}" for place in range(6)]
+    model = PrivateClassifier(
+        f"columns:{tmp_path}/schema.toml",
+        ApproxDP(2, 1e-6),
+        classes=classes,
+        random_state=0,
+    ).fit([{"ward": ""}] * 6, classes)
+    page = tmp_path / "page.html"
+    page.write_text(make_report(model).html(), encoding="utf-8")
+    found = visit(page, "light", NARROW)
+    assert found.overflow() <= 0
+    # The control: the numbers in one line, as they were.
+    found.page.add_style_tag(content=".dppl .beside { white-space: nowrap; }")
+    assert found.overflow() > 0
 
 
 def test_other_models_have_none():

@@ -62,7 +62,7 @@ KINDS = {
         lambda: dppl.methods.MultiLabelPrototypes(
             BUDGET, list("abc"), max_labels=2
         ).fit(X, [[y] for y in Y]),
-        "any of 3 labels; where labels of a record are counted, at most 2 are",
+        "where labels of a record are counted, at most 2 are",
     ),
 }
 
@@ -99,7 +99,7 @@ def test_a_trained_network_has_one_too(tmp_path):
     report = everything(NAMES).dict()
     report["model"] |= {"network": True, "item": "image"}
     page = plain(Report(report).markdown(for_="dpo"))
-    assert "The model gives an image one of 10 classes" in page
+    assert "The model assigns one of 10 classes to an image." in page
     assert "which trains some weights of a public network" in page
 
 

@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 PLAIN = "write it again with NumPy, as numbers or strings and not as Python objects"
 _INT64 = np.iinfo(np.int64)
 _SUFFIXES = (".npy", ".txt")
+SEPARATOR = ";"  # of several labels in a text, where nobody names one
 X_NAMES = ("X", "embedding", "embeddings")  # where there is no x
 _FALLBACKS = {"x": X_NAMES, "y": ("label", "labels")}
 _BYTE_ORDER_MARK = "\ufeff"

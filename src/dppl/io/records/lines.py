@@ -29,6 +29,7 @@ import pyarrow as pa
 from dppl._utils.outside import parse_any
 from dppl.errors import InputError, ParameterError
 from dppl.io.records.decoding import MOST_TEXT_BYTES
+from dppl.io.records.labels import SEPARATOR
 from dppl.io.records.record import (
     TEXTS,
     BadRecord,
@@ -381,7 +382,9 @@ class JsonTexts(Source):
                 continue
             label = entry.get(y)
             # Labels of lines are texts, since one record must not decide their type.
-            if isinstance(label, int | float):
+            if isinstance(label, list):
+                label = SEPARATOR.join(map(as_text, label))
+            elif isinstance(label, int | float):
                 label = as_text(label)
             identity = number if key is None else exact(entry.get(key))
             if isinstance(x, tuple):

@@ -372,9 +372,9 @@ class ParquetRecords(Source):
             self.modality = "text" if is_text(x) else "image"
         self.label_type = self.person_type = None
         if self.columns.y is not None:
-            y = check_column(
-                schema, path, self.columns.y, "integers or texts", is_label, "y"
-            )
+            # Several labels of a record are one text; a list is none.
+            labels = "integers or texts, or several labels in a text, as 'flu; asthma'"
+            y = check_column(schema, path, self.columns.y, labels, is_label, "y")
             self.label_type = pa.string() if is_text(y) else pa.int64()
         if self.columns.person is not None:
             person = check_column(
