@@ -64,7 +64,7 @@ def pytest_configure(config):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Let tests for which one thing is started stand first and side by side, so that one worker of several starts it."""
-    starts = ("environment", "ray_engine", "browser")
+    starts = ("environment", "minilm", "ray_engine", "browser")
     items.sort(
         key=lambda item: [
             name not in getattr(item, "fixturenames", ()) for name in starts
