@@ -64,7 +64,7 @@ def pytest_configure(config):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Let tests for which one thing is started stand first and side by side, so that one worker of several starts it."""
-    starts = ("environment", "ray_engine", "browser")
+    starts = ("environment", "minilm", "ray_engine", "browser")
     items.sort(
         key=lambda item: [
             name not in getattr(item, "fixturenames", ()) for name in starts
@@ -234,25 +234,27 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def context(browser):
-    """Return what makes a context of a theme, a size and options once: for a page of a new one, Chromium starts a process."""
+def page_of(browser):
+    """Return what opens a page of a theme, a size and options once: for another one Chromium starts a process."""
 
     @cache
     def made(theme, size, **options):
-        return browser.new_context(viewport=dict(size), color_scheme=theme, **options)
+        context = browser.new_context(
+            viewport=dict(size), color_scheme=theme, **options
+        )
+        return context.new_page()
 
     return made
 
 
 @pytest.fixture
-def visit(context):
-    """Open a file or an address in a theme and at a width; a page of its own each time."""
-    pages = []
+def visit(page_of):
+    """Open a file or an address in a theme and at a width."""
 
     def open_(place, theme="light", size=WIDE, **options):
-        pages.append(context(theme, tuple(size.items()), **options).new_page())
-        return Visit(pages[-1], place)
+        page = page_of(theme, tuple(size.items()), **options)
+        page.unroute_all()
+        page.evaluate("stop()")  # ends what the last one loads, and hears of it
+        return Visit(page, place)
 
-    yield open_
-    for page in pages:
-        page.close()
+    return open_

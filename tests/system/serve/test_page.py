@@ -205,8 +205,9 @@ def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
         assert is_quiet(found, client)
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("theme", "size"), [("light", NARROW), ("dark", WIDE)], ids=["light", "dark"]
+)
 def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size):
     with served([open_model(animals)]) as client:
         found = visited(client, theme, size)

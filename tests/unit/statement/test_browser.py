@@ -10,8 +10,8 @@ pytestmark = [
     pytest.mark.usefixtures("browser"),
 ]  # first, as it skips
 
-# Five times what the confusion matrix has room for.
-MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(100)]
+# Twice what the confusion matrix has room for.
+MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(40)]
 SIZES = {"wide": WIDE, "narrow": NARROW}
 # Pairs: each page in each theme and at each width, and each width in each theme: axe-core
 # takes seconds for a page of many classes.
