@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,17 @@ def pytest_configure(config):
         config, "workerinput"
     ):  # workers tell the process that started them
         config.pluginmanager.register(_Skipped(path))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Let tests for which one thing is started stand first and side by side, so that one worker of several starts it."""
+    starts = ("environment", "ray_engine", "browser")
+    items.sort(
+        key=lambda item: [
+            name not in getattr(item, "fixturenames", ()) for name in starts
+        ]
+    )
 
 
 def pytest_collection_finish():
@@ -221,17 +233,26 @@ def browser():
         running.close()
 
 
+@pytest.fixture(scope="module")
+def context(browser):
+    """Return what makes a context of a theme, a size and options once: for a page of a new one, Chromium starts a process."""
+
+    @cache
+    def made(theme, size, **options):
+        return browser.new_context(viewport=dict(size), color_scheme=theme, **options)
+
+    return made
+
+
 @pytest.fixture
-def visit(browser):
-    """Open a file or an address in a theme and at a width; a context of its own each time."""
-    contexts = []
+def visit(context):
+    """Open a file or an address in a theme and at a width; a page of its own each time."""
+    pages = []
 
     def open_(place, theme="light", size=WIDE, **options):
-        contexts.append(
-            browser.new_context(viewport=size, color_scheme=theme, **options)
-        )
-        return Visit(contexts[-1].new_page(), place)
+        pages.append(context(theme, tuple(size.items()), **options).new_page())
+        return Visit(pages[-1], place)
 
     yield open_
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()

@@ -6,6 +6,8 @@ environment and streams, and ends with its exit code.
 """
 
 import atexit
+import contextlib
+import gc
 import json
 import os
 import signal
@@ -34,6 +36,7 @@ def serve(path, programs):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
+        gc.freeze()  # forks look through and copy nothing of what is imported
         print("ready", flush=True)
         while True:
             connection, _ = listener.accept()
@@ -102,11 +105,15 @@ if __name__ == "__main__":
     import warnings
 
     import conftest
+    import dppl
+    from dppl.encoders.load import load_adapter
 
     exec(
         "import dppl\n[getattr(dppl, name) for name in dir(dppl)]\nfrom dppl.lab import *",
         {},
     )  # what is imported late
     library = conftest.torchvision_beside_torch()  # must live as long as its operators
+    with contextlib.suppress(dppl.errors.MissingExtra):
+        load_adapter("minilm")  # so that no fork imports torch and transformers
     warnings.simplefilter("error", FutureWarning)
     serve(sys.argv[2], {"python": run_python, "dppl": run_dppl})

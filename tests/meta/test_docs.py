@@ -86,6 +86,8 @@ def test_named_sources_exist(name):
 def test_what_a_page_repeats_of_the_code_is_what_the_code_says(name):
     page = (ROOT / name).read_text(encoding="utf-8")
     assert tables.WRITERS[name](page) == page, "run python tools/tables.py"
+    empty = re.findall(r"^\| `[^|]+` \| – \|", page, re.MULTILINE)
+    assert not empty, "it wrote rows without words, which are yours to add"
 
 
 def test_a_table_that_lacks_a_row_or_has_old_numbers_is_written_anew():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,7 @@ from sklearn.base import clone
 from dppl._utils import validate
 from dppl._utils.types import Array, Float
 from dppl.audit.bounds import CAUTION, clopper_pearson, proved_by
-from dppl.errors import ParameterError
+from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, RenyiDP
 from dppl.kernel.queries import CoinPressMeans
 from dppl.methods import EmbeddingClassifier, PublicData
@@ -352,7 +353,8 @@ def _learn(
         quiet = clone(estimator).set_params(
             budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0
         )
-        with recorded() as asked:
+        with recorded() as asked, catch_warnings():
+            simplefilter("ignore", WeakBudgetWarning)  # of a budget that nobody chose
             quiet.fit(rows, labels, **groups)
         sides.append([one for one in asked if one.noise_std is not None])
     # With hardly any noise the first steps fit the canary, and with more none does. So

@@ -341,6 +341,11 @@ class EmbeddingClassifier(ReleasedClassifier):
             lattice = self._lattice(n_features, public.rows)
         else:
             lattice = task.earlier.lattice_
+        by_lattice = (self.lattice or LatticeOptions()).reads_public_rows
+        if self.public_rows == "unused" and not by_lattice:
+            # The statement names public rows, so a method that does not say that it
+            # reads them gets none.
+            public = replace(public, rows=None)
         start = Start.of(self, classes, n_features, private[0])
         if start is not None and public.examples is not None:
             raise ParameterError(
@@ -387,9 +392,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         """State what a fit of single records promises, from public values alone."""
         replaces = self.adjacency == "replace-one"
         within = relation == WITHIN_CLASS
-        read = self.public_rows != "unused" or (
-            self.lattice is not None and self.lattice.reads_public_rows
-        )
         return Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
@@ -399,7 +401,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             ),
             public_inputs=(
                 *_PUBLIC_INPUTS,
-                *[Term(PublicInput.PUBLIC_ROWS)] * (read and public.rows is not None),
+                *[Term(PublicInput.PUBLIC_ROWS)] * (public.rows is not None),
                 *[Term(PublicInput.EXAMPLES)] * (public.examples is not None),
                 *[Term(PublicInput.N_RECORDS)] * replaces,
                 *[Term(PublicInput.CLASS_SIZES)] * within,

@@ -34,6 +34,8 @@ _SURPRISE = 2.0
 _EXPECTED_SIDE = 1.5
 _OTHER_SIDE = 9.0
 _PUBLIC_ROWS = 2048
+# No start is of more; a forged one would take the next path out of the range of floats.
+_MOST_RECORDS = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,13 @@ class CentredClassifier(Classifier):
         self.path_ = tensors.get("path")  # checked below, if there is one
         super()._restore(tensors, parameters)
         if self.path_ is not None and not (
-            (self.path_variance_ > 0).all() and (self.path_sizes_ >= 0).all()
+            (self.path_variance_ > 0).all()
+            and (self.path_sizes_ >= 0).all()
+            and (self.path_sizes_ <= _MOST_RECORDS).all()
         ):
-            raise Misfit("its path has no noise, or is of fewer than no records")
+            raise Misfit(
+                "its path has no noise, or is of fewer records than none or more than any"
+            )
         center = check_tensor(tensors, "center", (self.n_features_in_,), np.float64)
         self._set_model(self.coef_, center, self.intercept_, self.shares_)
 

@@ -49,6 +49,9 @@ _ROOM = 2**16
 _NUMBER = 8
 # A stream keeps sums of its tasks, too, in arrays of the shape of the first.
 _SUMS = 4
+# Weights beyond 2⁹⁰ stop a fit, and one that starts from a file has paid by then. To
+# rotate these lengthens them by less than 2¹⁰.
+_LARGEST = 2.0**80
 
 
 def to_bytes(model: Any) -> bytes:
@@ -301,8 +304,12 @@ def _has_shape(statistic: Term[Statistic], **shape: int) -> bool:
 def check_tensor(
     tensors: dict[str, Array], name: str, shape: tuple[int, ...], kind: type
 ) -> Array:
-    """Return a tensor of a model file; `Misfit` if it has another shape or dtype, or is not finite."""
+    """Return a tensor of a model file; `Misfit` if it has another shape or dtype, or a number that no fit makes."""
     tensor = tensors[name]
-    if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():
+    if (
+        tensor.shape != shape
+        or tensor.dtype != kind
+        or not (np.abs(tensor) <= _LARGEST).all()
+    ):
         raise Misfit(f"its {name} do not fit its classes and lattice")
     return tensor

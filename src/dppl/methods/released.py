@@ -28,6 +28,7 @@ from dppl.methods import model_file
 from dppl.methods.as_scikit import ScikitEstimator, check_features, check_fitted
 from dppl.methods.parameters import LatticeOptions
 from dppl.methods.public_data import ExamplesKept
+from dppl.methods.shared import unit_directions
 from dppl.reasons import NoLabel
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
@@ -355,11 +356,8 @@ class ReleasedClassifier(Reported, ScikitEstimator):
         if not self.has_similarity:
             what = f"needs a vector for each class in the space of the rows; {type(self).__name__} has none."
             raise ParameterError(what, parameter="min_similarity")
-        vectors = np.asarray(getattr(self, self._RELEASED), np.float64).reshape(
-            -1, self.lattice_.dim
-        )
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+        vectors = np.asarray(getattr(self, self._RELEASED))
+        return unit_directions(vectors.reshape(-1, self.lattice_.dim))
 
     def _sharpness(self) -> float:
         """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""

@@ -277,6 +277,12 @@ def test_results_speak_for_themselves():
     )
 
 
+def test_nobody_is_warned_of_a_budget_that_nobody_chose(recwarn):
+    """What a canary adds is learned with hardly any noise."""
+    worst_case(MeanPrototypes(ZCDP(0.02), ["a", "b"]))
+    assert not recwarn.list
+
+
 def test_audits_that_cannot_mean_anything_are_refused():
     mean = MeanPrototypes(ZCDP(1.0), ["a"])
     data, canary = worst_case(mean)

@@ -59,8 +59,7 @@ class Trainer:
         return self
 
 
-@pytest.fixture
-def net(torch):
+def network(torch):
     """Return a network of two convolutions with group normalisation and activations in place, for 5 classes."""
     torch.manual_seed(0)
     nn = torch.nn
@@ -77,9 +76,18 @@ def net(torch):
     )
 
 
-@pytest.fixture
-def images():
+def labelled_images():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 40)
     X = rng.normal(size=(40, 1, 6, 6)) + 1.5 * rng.normal(size=(3, 1, 6, 6))[y]
     return X.astype(np.float32), y
+
+
+@pytest.fixture
+def net(torch):
+    return network(torch)
+
+
+@pytest.fixture
+def images():
+    return labelled_images()

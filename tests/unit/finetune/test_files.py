@@ -3,7 +3,9 @@
 import contextlib
 import json
 import pickle
+import shutil
 import struct
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +20,7 @@ from dppl.finetune import Recipe, SparseFinetuner, select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.network_file import read
 from overhearing import overheard
-from unit.finetune.conftest import Trainer
+from unit.finetune.conftest import Trainer, labelled_images, network
 
 MODEL = "dppl_finetune"
 CHECKPOINT = "dppl_checkpoint"
@@ -54,20 +56,23 @@ def without(*keys):
     return change
 
 
-@pytest.fixture
-def model_file(net, images, tmp_path):
-    X, y = images
+@pytest.fixture(scope="module")
+def trained(torch, tmp_path_factory):
+    X, y = labelled_images()
     options = {
         "sampling_rate": 1.0,
         "recipe": Recipe(epochs=2, batch_size=40.0),
         "sparsity": 0.1,
     }
-    model = SparseFinetuner(net, GaussianDP(1.0), CLASSES, **options).fit(
-        X, np.array(CLASSES)[y]
-    )
-    path = tmp_path / "model.safetensors"
-    model.save(path)
+    model = SparseFinetuner(network(torch), GaussianDP(1.0), CLASSES, **options)
+    path = tmp_path_factory.mktemp("trained") / "model.safetensors"
+    model.fit(X, np.array(CLASSES)[y]).save(path)
     return path
+
+
+@pytest.fixture
+def model_file(trained, tmp_path):
+    return Path(shutil.copy(trained, tmp_path))
 
 
 def trainer(net, **options):
@@ -79,18 +84,27 @@ def trainer(net, **options):
     )
 
 
-@pytest.fixture
-def checkpoint(net, images, tmp_path):
-    path = tmp_path / "run.ckpt"
+@pytest.fixture(scope="module")
+def interrupted(torch, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupted")
 
     def stop(step):
         if step == 2:
             raise KeyboardInterrupt
 
-    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(5.0))
     with pytest.raises(KeyboardInterrupt):
-        trainer(net).fit(*images, checkpoint=path, ledger=ledger, progress=stop)
-    return path
+        trainer(network(torch)).fit(
+            *labelled_images(),
+            checkpoint=folder / "run.ckpt",
+            ledger=Ledger(folder / "ledger.db", "images", GaussianDP(5.0)),
+            progress=stop,
+        )
+    return folder
+
+
+@pytest.fixture
+def checkpoint(interrupted, tmp_path):
+    return shutil.copytree(interrupted, tmp_path, dirs_exist_ok=True) / "run.ckpt"
 
 
 def mutated(content, rng):

@@ -176,6 +176,14 @@ def test_a_query_is_not_asked_for_rows_of_another_norm(name):
         records.total(query, **asked, at=Lattice(9))
 
 
+@pytest.mark.parametrize("name", WORST)
+def test_no_query_is_asked_with_what_it_does_not_check(name):
+    """Or a map among it would take the place of the query's own, whose rows the proof is of."""
+    query, asked, *_ = WORST[name]
+    with pytest.raises((MeasurementError, TypeError), match="argument"):
+        HeldRecords(ROWS, CODES).total(query, **asked, lattice=Lattice(DIM, pool=DIM))
+
+
 def test_weights_stay_on_the_grid_whatever_they_are():
     weights = on_grid(np.array([-1.0, 0.25, 1.0, 7.0, np.nan, np.inf]), STEPS)
     assert weights.tolist() == [0, STEPS // 4, STEPS, STEPS, 0, STEPS]

@@ -11,7 +11,10 @@ import dppl
 from dppl import ZCDP, ApproxDP, PublicData, PureDP
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.io import EmbeddingTable
+from dppl.kernel import Measurement
 from dppl.kernel.privacy import Ledger
+from dppl.kernel.privacy.terms import PublicInput, Term
+from dppl.kernel.queries import ClassSums
 from dppl.methods.base import EmbeddingClassifier
 from laws.recipes import FIRST
 
@@ -187,7 +190,9 @@ def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(
         np.testing.assert_equal(vars(plan.setting.lattice), vars(used.setting.lattice))
         np.testing.assert_equal(plan.setting.classes, used.setting.classes)
         assert words(plan.measurements) == words(used.measurements)
-        assert used.setting.public.rows is plan.setting.public.rows is P
+        named = Term(PublicInput.PUBLIC_ROWS) in plan.guarantee.public_inputs
+        rows = P if named else None
+        assert used.setting.public.rows is plan.setting.public.rows is rows
         assert used.parameters == plan.parameters
 
 
@@ -291,6 +296,25 @@ def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(
         numbers.add(len(runs))
     assert len(numbers) > 3
     assert max(numbers) > 5
+
+
+class NearPublicRows(dppl.Classifier):
+    """An own method that reads public rows where it gets some."""
+
+    def measurements(self, setting):
+        return {"sums": Measurement(ClassSums(setting.lattice, setting.n_classes))}
+
+    def learn(self, measure, setting):
+        self.read = setting.public.rows is not None
+        self.coef_ = measure("sums") / measure.unit("sums")
+
+
+@pytest.mark.parametrize("says", ["unused", "optional"])
+def test_a_method_gets_public_rows_only_if_the_statement_names_them(says, monkeypatch):
+    monkeypatch.setattr(NearPublicRows, "public_rows", says)
+    model = NearPublicRows(ZCDP(1.0), [0, 1], public=PublicData(P)).fit(X, Y)
+    stated = Term(PublicInput.PUBLIC_ROWS) in model.guarantee_.public_inputs
+    assert model.read == stated == (says == "optional")
 
 
 # Parameters that are none

@@ -392,14 +392,21 @@ def test_a_file_of_an_earlier_version_is_read_and_is_no_start(tmp_path):
         small(old)
 
 
-@pytest.mark.parametrize("tensor", ["path", "path_variance", "path_sizes"])
-def test_a_damaged_path_is_refused(tensor, tmp_path):
+@pytest.mark.parametrize("tensor", ["path", "path_variance", "path_sizes", "intercept"])
+def test_a_damaged_start_is_refused_or_does_no_harm(tensor, tmp_path):
+    """Nothing that a file may hold stops a fit after its charge, or leaves a model that cannot be read."""
     path = tmp_path / "m.safetensors"
-    model = small()
-    model.save(path)
-    forged(path, tensorfile.read(path, KEY)[0], {tensor: -np.inf * np.ones((3, 6))})
-    with pytest.raises(ModelFileError):
-        small(path)
+    small().save(path)
+    fields, tensors = tensorfile.read(path, KEY)
+    for value in (np.inf, np.nan, 1e30):
+        forged(path, fields, tensors | {tensor: np.full_like(tensors[tensor], value)})
+        with pytest.raises(ModelFileError):
+            small(path)
+    for value in (1e-45, 1e12):
+        almost = np.full_like(tensors[tensor], value)
+        forged(path, fields, tensors | {tensor: almost})
+        small(path).save(tmp_path / "next.safetensors", overwrite=True)
+        dppl.load(tmp_path / "next.safetensors")
 
 
 def table(encoder):

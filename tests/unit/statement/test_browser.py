@@ -10,7 +10,8 @@ pytestmark = [
     pytest.mark.usefixtures("browser"),
 ]  # first, as it skips
 
-MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(1000)]
+# Five times what the confusion matrix has room for.
+MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(100)]
 SIZES = {"wide": WIDE, "narrow": NARROW}
 # Pairs: each page in each theme and at each width, and each width in each theme: axe-core
 # takes seconds for a page of many classes.
@@ -55,10 +56,9 @@ def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit):
 @pytest.mark.parametrize(
     ("planted", "notices"),
     [
-        ('<img src="data:,">', lambda found: "image-alt" in found.violations()),
         (
-            '<p style="color: #aaa; background: #fff">pale</p>',
-            lambda found: "color-contrast" in found.violations(),
+            '<img src="data:,"><p style="color: #aaa; background: #fff">pale</p>',
+            lambda found: {*found.violations()} == {"image-alt", "color-contrast"},
         ),
         ('<div style="width: 3000px">wide</div>', lambda found: found.overflow() > 0),
         (
@@ -70,15 +70,15 @@ def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit):
             lambda found: len(found.asked) == 2,
         ),
     ],
+    ids=["inaccessible", "wide", "loud", "asking"],
 )
 def test_faults_would_be_noticed(planted, notices, pages, visit, tmp_path):
+    """In the page of few classes, which the test above finds to have none."""
     whole = (pages / "few.html").read_text(encoding="utf-8")
     (tmp_path / "faulty.html").write_text(
         whole.replace("</main>", f"{planted}</main>"), encoding="utf-8"
     )
     assert notices(visit(tmp_path / "faulty.html"))
-    (tmp_path / "whole.html").write_text(whole, encoding="utf-8")
-    assert not notices(visit(tmp_path / "whole.html"))
 
 
 INTENTS = [

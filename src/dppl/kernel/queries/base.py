@@ -97,16 +97,20 @@ class Query:
         return 1.0
 
     def checked(self, *args: Any, **released: Any) -> dict[str, Any]:
-        """Check what the query is asked at, and return it as `exact` takes it.
+        """Check what the query is asked at, and return it as `exact` takes it; here that is nothing.
 
-        A `lattice` among it maps the rows in the place of the query's own.
+        A `lattice` in what is returned maps the rows in the place of the query's own.
 
         Parameters
         ----------
         *args, **released
             Public or released values, by name.
         """
-        return released
+        if args or released:
+            raise MeasurementError(
+                f"{type(self).__name__} takes no arguments: it has no `checked`"
+            )
+        return {}
 
     def exact(self, blocks: Any, codes: Any, /, *args: Any, **at: Any) -> Int64:
         """Return the value of some records, without noise; the values of parts add up to the value of all.

@@ -45,6 +45,10 @@ class RightAnswers(Query):
             return Term(Statistic.RIGHT_ANSWERS_OF_CLASSES)
         return Term(Statistic.RIGHT_ANSWERS)
 
+    def checked(self, *, model: Any) -> dict[str, Any]:
+        """Take any classifier: whatever it answers, a record adds 0 or 1."""
+        return {"model": model}
+
     def exact(self, blocks: Blocks, codes: Codes, *, model: Any) -> Int64:
         """Return the number, shape (1,), or both of each class, shape (2, n_classes), for a fitted classifier."""
         guesses = []

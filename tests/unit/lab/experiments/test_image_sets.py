@@ -1,6 +1,5 @@
 """Images in folders: their parts, few-shot trials, controls of sparse fine-tuning, and a public training."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -443,7 +442,7 @@ def killed(self, state, begun):
     if begun == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 Checkpoint.write = killed
-pretrain(sys.argv[1], PublicTraining("photos", epochs=4, batch_size=16, augment=True))
+pretrain(sys.argv[1], PublicTraining("photos", **eval(sys.argv[3])))
 """
 
 
@@ -451,20 +450,17 @@ def test_a_public_training_goes_on_where_it_was_killed(place):
     def named(file):
         return f"python:net.py:make@{file}?size={SIZE}"
 
-    def train(dies_at, file):
-        command = [sys.executable, "-c", TRAIN, named(file), str(dies_at)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, env=environment, check=False).returncode
-
     whole, cut = Path("whole.safetensors"), Path("cut.safetensors")
-    assert train(9, whole) == 0
+    settings = {"epochs": 4, "batch_size": 16, "augment": True}
+    pretrain(named(whole), PublicTraining("photos", **settings))
     for epoch in (1, 3):
-        assert train(epoch, cut) == -signal.SIGKILL
+        command = [sys.executable, "-c", TRAIN, named(cut), str(epoch), str(settings)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
         assert not cut.exists()
     # Other settings are another run, which the checkpoint is not of.
     with pytest.raises(ParameterError, match="another recipe"):
         pretrain(named(cut), PublicTraining("photos", epochs=5))
-    assert train(9, cut) == 0
+    pretrain(named(cut), PublicTraining("photos", **settings))
     assert cut.read_bytes() == whole.read_bytes()
     files = {path.name for path in place.iterdir() if path.is_file()}
     assert files == {"net.py", "net.safetensors", cut.name, whole.name}
