@@ -33,7 +33,8 @@ _CAP = 8.0, 1 / 3, 90.0
 _CAP_IF_LARGE = 4.5, 0.48, 400.0
 # Standard deviation of a logit that the noise of all gradients may add up to, per
 # logarithm of the number of classes, as the largest of so many logits grows; and the
-# least where classes are equally large.
+# least where classes are equally large. Classes smaller than the middle one bear more,
+# by the root of how much smaller: else logits of larger neighbours drown theirs.
 _TOLERANCE = 0.58
 _LARGEST_TOLERANCE = 2.0
 _TOLERANCE_IF_LARGE = 1.2
@@ -216,10 +217,6 @@ class Ascent:
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
         self._noise_std = noise_std
-        # Standard deviation of the noise in the whole path, once all gradients are in.
-        self._noise = np.sqrt(
-            self._pool.variance + (self._pool.weights * noise_std) ** 2 * STEPS
-        )
         self._class_size = sizes.total / n_classes
         # Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where
         # one is rare.
@@ -227,7 +224,15 @@ class Ascent:
         tolerance = max(
             _TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * balance
         )
-        self._tolerance = min(_LARGEST_TOLERANCE, tolerance)
+        tolerance = min(_LARGEST_TOLERANCE, tolerance)
+        middle = np.quantile(sizes.shares, 0.5, method="lower")
+        rarity = np.sqrt(np.maximum(1, middle / sizes.shares))
+        # Standard deviation of the noise in the whole path, once all gradients are in.
+        noise = np.sqrt(
+            self._pool.variance + (self._pool.weights * noise_std) ** 2 * STEPS
+        )
+        # What it adds to the inverse of a step of which no axis is taken out.
+        self._damping = noise / (self._class_size * tolerance * rarity)
         harmonic = balance * self._class_size
         # Longer steps for small classes, whose gradients are short, but not for those
         # that seem to be empty.
@@ -247,8 +252,7 @@ class Ascent:
             known = 2 * n_records / moment.hidden
             longer = max(longest, min(harmonic**2 / len(spectrum), _REACH * known))
             # 0 to 1: how much longer this makes a step that noise shortens, too.
-            usual = float(np.median(self._noise))
-            damping = usual / self._class_size / self._tolerance
+            damping = np.median(self._damping)
             worth = 1 - ((1 / longer + damping) / (1 / longest + damping)) ** 2
             worth *= 1 - self._round
             if worth > 0:
@@ -312,17 +316,13 @@ class Ascent:
         # Where rows have noise of several sizes, in units of that of the gradients.
         units = np.sqrt(variance / self.path_variance)
         factors = axis_filter(self.path * units[:, None], variance, self._spectrum)
-        noise = (
-            self._noise * math.sqrt(float(factors**2 @ self._spectrum))
-        ) / self._class_size
-        damping = noise / self._tolerance
+        damping = self._damping * math.sqrt(float(factors**2 @ self._spectrum))
         if self._curvature is None:
             self.steps = self._lengths / (self._class_size * (1 / self._caps + damping))
             self.weights = self.steps[:, None] * self.path * factors
         else:
             bend, counts = self._curvature.bend, self._curvature.counts
-            whole = self._noise / self._class_size / self._tolerance
-            damping = self._curvature.damping(whole, damping)
+            damping = self._curvature.damping(self._damping, damping)
             each = self._lengths[:, None] / (
                 self._class_size
                 * ((1 + self._longest * bend) / self._caps[:, None] + damping[:, None])
@@ -337,9 +337,7 @@ class Ascent:
         # the gradients, too. Over seeds of one fit to 4,000 rows of four tables, without
         # a second moment, weights differed by .93 to 1.07 of this at epsilon 1, by .93 to
         # 2.0 at 8, and there by .91 to 1.15 if all seeds had one mean.
-        self.weights_noise = (
-            self.steps * self._noise_std * math.sqrt(shares @ shares) / units
-        )
+        self.weights_noise = self.steps * np.sqrt(self.path_variance)
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:

@@ -504,6 +504,7 @@ def in_floats(X, y, noise, public, budget):
     harmonic = n / np.mean(1 / pi)
     longest = max(min(90, 8 * (n / C) ** (1 / 3)), min(400, 4.5 * harmonic**0.48))
     tol = min(2, max(0.58 * np.log(C), 1.2 * harmonic * C / n))
+    tols = [tol * max(1, sorted(pi)[(C - 1) // 2] / share) ** 0.5 for share in pi]
     u = (2 * k) ** 0.5 * sd_moment / 2 / n
     longer = max(longest, min(harmonic**2 / k, 12 / u))
     q = sd * 4 * C / n / tol
@@ -556,18 +557,14 @@ def in_floats(X, y, noise, public, budget):
             weights = np.exp(np.array(evidence) - max(evidence))
             D = weights @ np.array(factors) / weights.sum()
             D = np.sqrt(D / D.max())
-        q = sd * np.sqrt(16 * (D**2 * lam).sum()) * C / n / tol
+        q = sd * np.sqrt(16 * (D**2 * lam).sum()) * C / n / np.array(tols)
         if worth > 0:
-            grid = q * np.geomspace(1e-3, 1, 20_001)
-            logits = (
-                4
-                * sd
-                * C
-                / n
-                * (ell / (worth * ell / 6 + grid[:, None]) ** 2).sum(axis=1) ** 0.5
-            )
-            q = grid[min(np.searchsorted(-logits, -tol), 20_000)]
-        steps = C / n / (slow[:, None] * (1 / longer + worth * ell / 6) + q)
+            for c, least in enumerate(q):
+                grid = least * np.geomspace(1e-3, 1, 20_001)
+                shorter = (ell / (worth * ell / 6 + grid[:, None]) ** 2).sum(axis=1)
+                logits = 4 * sd * C / n * shorter**0.5
+                q[c] = grid[min(np.searchsorted(-logits, -tols[c]), 20_000)]
+        steps = C / n / (slow[:, None] * (1 / longer + worth * ell / 6) + q[:, None])
         W = ((Z @ V * D) @ V.T @ U * steps) @ U.T / (C * pi[:, None]) ** r
     g = ((pi.min() / pi)[y][:, None] * (1 / C - softmax(F @ W.T, axis=1))).sum(
         axis=0
@@ -587,7 +584,7 @@ def in_floats(X, y, noise, public, budget):
     ("rho", "with_public", "sizes", "spread"),
     [
         (1e-5, True, (300, 15), 0),
-        (0.05, False, (300, 300, 30), 0),
+        (0.05, False, (300, 100, 30), 0),
         (1.0, True, (300, 300, 300), 0),
         (1.0, False, (300, 300, 300), 0),
         (200.0, False, (300, 15), 0),
