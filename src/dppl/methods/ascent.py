@@ -212,10 +212,10 @@ class Ascent:
     ) -> None:
         self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
         n_records = sizes.total
-        sizes = self._pool.sizes
+        self.sizes = sizes = self._pool.sizes
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
-        self._noise_std = noise_std
+        self.noise_std = noise_std
         # Standard deviation of the noise in the whole path, once all gradients are in.
         self._noise = np.sqrt(
             self._pool.variance + (self._pool.weights * noise_std) ** 2 * STEPS
@@ -278,7 +278,7 @@ class Ascent:
     @property
     def counted(self) -> Float:
         """Records that each row of the path counts as."""
-        return self._pool.sizes.total * self._pool.sizes.shares
+        return self.sizes.total * self.sizes.shares
 
     @property
     def gradient_weights(self) -> Float:
@@ -294,7 +294,7 @@ class Ascent:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
         # The velocity was there before the gradient's noise, so their product has noise
         # of the velocity's length.
-        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self.velocity))
+        limit = -_OVERSHOOT * self.noise_std * float(np.linalg.norm(self.velocity))
         if float((gradient * self.velocity).sum()) < limit:
             self._caps = self._caps / 2
         self.velocity = _MOMENTUM * self.velocity + (1 - _MOMENTUM) * gradient
@@ -307,7 +307,7 @@ class Ascent:
         pool = self._pool
         shares = self.gradient_weights
         self.path = pool.path + pool.weights[:, None] * self.own
-        variance = self._noise_std**2 * float(shares @ shares)
+        variance = self.noise_std**2 * float(shares @ shares)
         self.path_variance = pool.variance + pool.weights**2 * variance
         # Where rows have noise of several sizes, in units of that of the gradients.
         units = np.sqrt(variance / self.path_variance)
@@ -338,7 +338,7 @@ class Ascent:
         # a second moment, weights differed by .93 to 1.07 of this at epsilon 1, by .93 to
         # 2.0 at 8, and there by .91 to 1.15 if all seeds had one mean.
         self.weights_noise = (
-            self.steps * self._noise_std * math.sqrt(shares @ shares) / units
+            self.steps * self.noise_std * math.sqrt(shares @ shares) / units
         )
 
 

@@ -120,7 +120,7 @@ def answered(sizes, gradient, hits, noise_std=1.0):
     dim = gradient.shape[1]
     alone = Ascent(sizes, np.full(dim, 1 / dim), noise_std)
     alone.move(gradient)
-    return Answered(sizes, sizes.total, 1.0, CLIP, noise_std, alone, hits, 1.0)
+    return Answered(alone, CLIP, sizes.total, 1.0, hits, 1.0)
 
 
 @pytest.mark.parametrize("n_right", [0, 3, 6])
