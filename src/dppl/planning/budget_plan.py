@@ -109,7 +109,8 @@ class BudgetPlan:
     alone: Gain | None
     quarters: int  # of so many records each
     # Of several quarters: the last, if records are new and it starts from the one before
-    # (as without a start where records can hardly judge one), and each, if all are of the same persons, at its part of the budget.
+    # (as without a start where records can hardly judge one), and each, if all are of
+    # the same persons, at its part of the budget.
     last_quarter: Gain | None
     same_persons: Gain | None
     # Whether weights of a network of images are worth training; None for texts, and for

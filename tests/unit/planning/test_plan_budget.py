@@ -36,9 +36,9 @@ def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
     assert plan.last_quarter.balanced_accuracy == pytest.approx(whole.balanced_accuracy)
     assert plan.same_persons.balanced_accuracy == pytest.approx(part.balanced_accuracy)
     assert "mu/2" in str(plan)
-    few = plan_budget(GaussianDP(0.01), n_records=3999, quarters=4, **given)
+    few = plan_budget(GaussianDP(0.05), n_records=799, quarters=4, **given)
     assert few.last_quarter.balanced_accuracy == few.balanced_accuracy
-    more = plan_budget(GaussianDP(0.01), n_records=4000, quarters=4, **given)
+    more = plan_budget(GaussianDP(0.05), n_records=800, quarters=4, **given)
     assert more.last_quarter.balanced_accuracy > more.balanced_accuracy
     assert "quarter" not in str(whole).lower()
     with pytest.raises(ParameterError, match="quarters above 1"):
