@@ -212,7 +212,8 @@ class Ascent:
     ) -> None:
         self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
         n_records = sizes.total
-        self.sizes = sizes = self._pool.sizes
+        sizes = self._pool.sizes
+        self.sizes = sizes
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
         self.noise_std = noise_std

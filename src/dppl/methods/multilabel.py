@@ -223,7 +223,8 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 float(hits[0]),
                 measure.noise_std("hits"),
             )
-            ascent = Ascent(*follow, pool=pooled(start, frame, answered))
+            pool = pooled(start, frame, answered)
+            ascent = Ascent(*follow, pool=pool)
         for _ in steps(STEPS - ascent.moves):
             ascent.move(gradient(ascent.point))
         self._keep(ascent, frame)

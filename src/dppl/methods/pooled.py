@@ -68,10 +68,15 @@ def moves_alone(ascent: Ascent, clip: float) -> int:
     """
     n_classes, dim = ascent.own.shape
     size = ascent.sizes.total / n_classes
-    return 1 + round(_MOST_ALONE / (1 + _signal(size, clip, ascent.noise_std, dim)))
+    signal = _signal(size, clip, ascent.noise_std, dim)
+    return 1 + round(_MOST_ALONE / (1 + signal))
 
 
-def pooled(start: Start, frame: Frame, answered: Answered) -> PooledPath:
+def pooled(
+    start: Start,
+    frame: Frame,
+    answered: Answered,
+) -> PooledPath:
     """Return the mean of both paths by trust and known noise: a fixed-effect meta-analysis, class by class.
 
     Trust multiplies the weight and not the precision: a little trust in a precise model
@@ -85,11 +90,13 @@ def pooled(start: Start, frame: Frame, answered: Answered) -> PooledPath:
     known = start.known
     # Cosine of the earlier path and its signal, of which chance leaves something.
     path = start.path[known]
-    noise = dim * start.variance[known].sum() / np.square(path).sum()
+    variance = start.variance[known]
+    noise = dim * variance.sum() / np.square(path).sum()
     clear = math.sqrt(max(1 - noise, math.sqrt(2 / path.size)))
-    trust = trust_in(start.coef @ frame.axes, known, answered, clear)
+    coef = start.coef @ frame.axes
+    trust = trust_in(coef, known, answered, clear)
     n_old = start.sizes
-    n_new = sizes.total * sizes.shares
+    n_new = alone.counted
 
     def precision(n: Float, variance: Float | float) -> Float:
         """Of a row of a path per record: of which records there happen to be, and of noise."""
@@ -175,15 +182,16 @@ def trust_in(
 
     # How likely all hits are, with the axes shares and skills. A record may have several
     # labels.
-    labels = float((sizes.total * sizes.shares)[known].sum())
+    labels = float(alone.counted[known].sum())
     total = max(min(labels, answered.n_records), 1e-3)
     chance = labels / total / len(own)
+    part = _SHARES[:, None]
     hits = log_normal(
         answered.hits / total,
-        chance + _SHARES[:, None] * (1 - chance) * _SKILLS,
+        chance + part * (1 - chance) * _SKILLS,
         (answered.hits_std / total) ** 2
-        + ((1 - _SHARES[:, None]) * chance / 2) ** 2
-        + (_SHARES[:, None] * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
+        + ((1 - part) * chance / 2) ** 2
+        + (part * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
     missing = 1 - np.minimum(_SKILLS / clear**0.25, 1)
     # Or the records are fewer than was counted.

@@ -251,9 +251,15 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             for _ in range(moves_alone(alone, CLIP)):
                 alone.move(gradient(alone.point))
             hits = hits_of(start.coef @ frame.axes, start.offsets)
-            size_std = measure.noise_std("size")
-            answered = Answered(alone, CLIP, sizes.total, size_std, *hits)
-            ascent = Ascent(*follow, moment, pooled(start, frame, answered))
+            answered = Answered(
+                alone,
+                CLIP,
+                sizes.total,
+                measure.noise_std("size"),
+                *hits,
+            )
+            pool = pooled(start, frame, answered)
+            ascent = Ascent(*follow, moment, pool)
         elif "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
             hits = hits_of(examples.coef, examples.offsets)

@@ -193,17 +193,12 @@ class BudgetPlan:
             return []
         root = f"{math.sqrt(self.quarters):.3g}"
         all_records = f"one fit of all {self.quarters} quarters at mu/{root}"
-        like = f"about like {all_records}"
-        if not _can_judge_a_start(self.budget, self.n_units):
-            like = (
-                "counted as one without a start, for so few records hardly tell whether a start is right at this "
-                "budget"
-            )
         return [
             "New records in each quarter: each spends the whole budget as a part of the account, and a record pays for one. "
             "Without a start each reaches what is said above.",
             self.last_quarter.sentence(
-                f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is {like}"
+                f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}, or "
+                f"as without a start where mu times its records is below {_EVIDENCE}, which hardly judge one"
             ),
             f"The same persons in each quarter: each spends mu/{root}, for which a person pays the whole budget in all.",
             self.same_persons.sentence("Such a quarter without a start"),
@@ -387,11 +382,11 @@ def plan_budget(
     if quarters > 1:
         # Paths add up: signal by the number of quarters, and noise by its root.
         part = replace(setting, spend=setting.spend / math.sqrt(quarters))
-        all_records = part.gain(sizes * quarters)
-        last_quarter = setting.gain(sizes)
-        if _can_judge_a_start(budget, n_units):
-            last_quarter = all_records
         same_persons = part.gain(sizes)
+        last_quarter = setting.gain(sizes)
+        mu = budget.gaussian_allowance().mu
+        if n_units * mu >= _EVIDENCE:
+            last_quarter = part.gain(sizes * quarters)
     shown = np.unique(
         np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int)
     )
@@ -428,10 +423,6 @@ def plan_budget(
         train=train,
         cost=_cost(chosen, budget, n_classes, n_features),
     )
-
-
-def _can_judge_a_start(budget: Budget, n_units: int) -> bool:
-    return budget.gaussian_allowance().mu * n_units >= _EVIDENCE
 
 
 def _checked_width(n_features: int | None, encoder: str | None) -> int:
