@@ -30,8 +30,8 @@ _SHIFTS = np.array((0.9, 0.7, 0.5, 0.35, 0.2, 0.1))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(18) / 4)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.18
-# Right rows of a path of clearness c have a skill of the fourth root of c, as on three
-# sets for starts of mu from 0.25 to 50. A share of it is less likely by this power,
+# Right rows of a path have a skill of twice its clearness, and 1 at most; a path that is
+# mostly noise ranks little, right or not. A share of that is less likely by this power,
 # since some classes are hard.
 _HARD = 6
 # Gradients from zero, beyond the first, where they are mostly noise. With all, evidence
@@ -68,7 +68,7 @@ def moves_alone(ascent: Ascent, clip: float) -> int:
     """
     n_classes, dim = ascent.own.shape
     size = ascent.sizes.total / n_classes
-    signal = _signal(size, clip, ascent.noise_std, dim)
+    signal: float = _signal(size, clip, ascent.noise_std, dim)
     return 1 + round(_MOST_ALONE / (1 + signal))
 
 
@@ -193,7 +193,7 @@ def trust_in(
         + ((1 - part) * chance / 2) ** 2
         + (part * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
-    missing = 1 - np.minimum(_SKILLS / clear**0.25, 1)
+    missing = 1 - np.minimum(_SKILLS / min(2 * clear, 1), 1)
     # Or the records are fewer than was counted.
     fewer = (missing * answered.n_records / answered.size_std) ** 2 / 2
     before = np.maximum(_HARD * np.log1p(-missing), -fewer)
