@@ -198,7 +198,7 @@ class BudgetPlan:
             "Without a start each reaches what is said above.",
             self.last_quarter.sentence(
                 f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}, or "
-                f"as without a start where mu times its records is below {_EVIDENCE}, which hardly judge one"
+                f"as without a start where mu times its records is below {_EVIDENCE}, too few to judge one"
             ),
             f"The same persons in each quarter: each spends mu/{root}, for which a person pays the whole budget in all.",
             self.same_persons.sentence("Such a quarter without a start"),
