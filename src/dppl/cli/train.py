@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,36 +155,12 @@ class Train(Training, Persons, Method, Engine):
     )
 
     def run(self) -> None:
-        """Settle the encoder, and train."""
-        from dppl._utils.fingerprint import Fingerprint
-        from dppl.encoders.load import is_surely_another, refuse_code
-
-        typed = self.encoder
-        width = 384  # at any a fit costs the same
-        if self.start is not None:
-            start: Any = load_model(self.start)
-            if getattr(start, "encoder_", None) is None:
-                raise ParameterError("must name its encoder.", parameter="start")
-            width = start.n_features_in_
-            named = Fingerprint.parse(start.encoder_).uri
-            if typed is None:
-                refuse_code(named)
-                typed = named
-            elif is_surely_another(typed, named):
-                raise ParameterError(
-                    f"is by the encoder {named}, and --encoder names another. Leave --encoder out to take that one.",
-                    parameter="start",
-                )
-        if typed is None:
-            raise ParameterError("--encoder URI is required.")
-        replace(self, encoder=typed)._train(typed, width)
-
-    def _train(self, uri: str, width: int) -> None:
         """Embed, fit, save and print."""
         from dppl.encoders.load import check_name, is_code, names_of_columns
         from dppl.training import pipeline
         from dppl.training.descriptions import described, names_by_default
 
+        uri, width = self._encoder()
         data = self.path
         public = self.public
         how = self.descriptions
@@ -268,6 +244,31 @@ class Train(Training, Persons, Method, Engine):
                 "The classes are not described, since some names are not words; see --descriptions."
             )
         tell_owner("the model", printable(report))
+
+    def _encoder(self) -> tuple[str, int]:
+        """Return the encoder, of the start where none is typed, and a width to plan a fit with."""
+        from dppl._utils.fingerprint import Fingerprint
+        from dppl.encoders.load import is_surely_another, refuse_code
+
+        typed = self.encoder
+        width = 384  # at any a fit costs the same
+        if self.start is not None:
+            start: Any = load_model(self.start)
+            if getattr(start, "encoder_", None) is None:
+                raise ParameterError("must name its encoder.", parameter="start")
+            width = start.n_features_in_
+            named = Fingerprint.parse(start.encoder_).uri
+            if typed is None:
+                refuse_code(named)
+                typed = named
+            elif is_surely_another(typed, named):
+                raise ParameterError(
+                    f"is by the encoder {named}, and --encoder names another. Leave --encoder out to take that one.",
+                    parameter="start",
+                )
+        if typed is None:
+            raise ParameterError("--encoder URI is required.")
+        return typed, width
 
 
 @contextmanager

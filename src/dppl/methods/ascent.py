@@ -214,9 +214,10 @@ class Ascent:
         self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
         n_records = sizes.total
         sizes = self._pool.sizes
+        self.sizes = sizes
         n_classes = len(sizes.sizes)
         self._spectrum = spectrum
-        self._noise_std = noise_std
+        self.noise_std = noise_std
         self._class_size = sizes.total / n_classes
         # Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where
         # one is rare.
@@ -282,7 +283,7 @@ class Ascent:
     @property
     def counted(self) -> Float:
         """Records that each row of the path counts as."""
-        return self._pool.sizes.total * self._pool.sizes.shares
+        return self.sizes.total * self.sizes.shares
 
     @property
     def gradient_weights(self) -> Float:
@@ -298,7 +299,7 @@ class Ascent:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
         # The velocity was there before the gradient's noise, so their product has noise
         # of the velocity's length.
-        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self.velocity))
+        limit = -_OVERSHOOT * self.noise_std * float(np.linalg.norm(self.velocity))
         if float((gradient * self.velocity).sum()) < limit:
             self._caps = self._caps / 2
         self.velocity = _MOMENTUM * self.velocity + (1 - _MOMENTUM) * gradient
@@ -311,7 +312,7 @@ class Ascent:
         pool = self._pool
         shares = self.gradient_weights
         self.path = pool.path + pool.weights[:, None] * self.own
-        variance = self._noise_std**2 * float(shares @ shares)
+        variance = self.noise_std**2 * float(shares @ shares)
         self.path_variance = pool.variance + pool.weights**2 * variance
         # Where rows have noise of several sizes, in units of that of the gradients.
         units = np.sqrt(variance / self.path_variance)

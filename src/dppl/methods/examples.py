@@ -189,7 +189,6 @@ class GuidedAscent(Ascent):
         moment: NoisyMoment | None = None,
     ) -> None:
         super().__init__(sizes, spectrum, noise_std, moment)
-        self._sizes = sizes
         self._examples = examples
         records = sizes.total * max(float(sizes.shares[examples.known].sum()), 1e-3)
         self._hits = hits / records, hits_std / records
@@ -203,7 +202,7 @@ class GuidedAscent(Ascent):
         if self._trust is not None:
             trust = self._trust.all_right + self._trust.right
             gradient = gradient + self._examples.gradient(
-                self.point, np.log(self._sizes.shares), trust
+                self.point, np.log(self.sizes.shares), trust
             )
         super().move(gradient)
         if self._trust is None:
@@ -219,7 +218,7 @@ class GuidedAscent(Ascent):
 
     def _judged(self) -> Trust:
         """Compare the first gradients with the examples, in units of the most that records can add along them."""
-        sizes = self._sizes
+        sizes = self.sizes
         coef = self._examples.coef
         records = np.maximum(sizes.sizes, max(sizes.noise_std, 1.0))
         most = CLIP * _LOOK * records
@@ -227,7 +226,7 @@ class GuidedAscent(Ascent):
             np.linalg.norm(coef, axis=1, keepdims=True), 1e-300
         )
         agreement = self._early @ directions.T / most[:, None]
-        noise_std = self._noise_std * math.sqrt(_LOOK) / most
+        noise_std = self.noise_std * math.sqrt(_LOOK) / most
         return Trust.of(
             agreement,
             noise_std,
@@ -245,9 +244,9 @@ class GuidedAscent(Ascent):
         """
         # The share of signal in all gradients of classes of these sizes, and of the
         # mean size, if all are clipped.
-        sizes = np.append(self._sizes.total * self._sizes.shares, self._class_size)
+        sizes = np.append(self.sizes.total * self.sizes.shares, self._class_size)
         ratio = (
-            STEPS * (CLIP * sizes) ** 2 / (self._noise_std**2 * self.weights.shape[1])
+            STEPS * (CLIP * sizes) ** 2 / (self.noise_std**2 * self.weights.shape[1])
         )
         *signals, usual = ratio / (1 + ratio)
         lengths = _LENGTH * trust.all_right + _LENGTH_OF_SOME * trust.right

@@ -23,7 +23,7 @@ from dppl.methods.ascent import STEPS, Ascent
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import CentredClassifier, shrunken_mean
 from dppl.methods.parameters import Count, StartParameter, parameters
-from dppl.methods.pooled import ascent_from
+from dppl.methods.pooled import Answered, moves_alone, pooled
 from dppl.methods.released import share
 from dppl.methods.sizes import SIZE_PERCENT, ClassSizes, measured_size
 
@@ -204,24 +204,27 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
             )
             return np.asarray(noisy / unit @ basis)
 
-        def hits(coef: Float, offsets: Float) -> tuple[float, float]:
-            noisy = measure("hits", weights=coef @ basis.T, offsets=offsets, at=lattice)
-            return float(noisy[0]), measure.noise_std("hits")
-
-        if start is None:
-            ascent = Ascent(sizes, frame.spectrum, noise_std)
-        else:
-            ascent = ascent_from(
-                start,
-                frame,
-                sizes,
+        follow = sizes, frame.spectrum, noise_std
+        ascent = Ascent(*follow)
+        if start is not None:
+            for _ in range(moves_alone(ascent, CLIP)):
+                ascent.move(gradient(ascent.point))
+            hits = measure(
+                "hits",
+                weights=start.coef @ frame.axes @ basis.T,
+                offsets=start.offsets,
+                at=lattice,
+            )
+            answered = Answered(
+                ascent,
+                CLIP,
                 size,
                 measure.noise_std("size"),
-                CLIP,
-                noise_std,
-                gradient,
-                hits,
+                float(hits[0]),
+                measure.noise_std("hits"),
             )
+            pool = pooled(start, frame, answered)
+            ascent = Ascent(*follow, pool=pool)
         for _ in steps(STEPS - ascent.moves):
             ascent.move(gradient(ascent.point))
         self._keep(ascent, frame)

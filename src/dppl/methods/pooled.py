@@ -6,14 +6,13 @@ simulation.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dppl._utils.types import Flags, Float
-from dppl.methods.ascent import STEPS, Ascent, NoisyMoment, PooledPath
+from dppl.methods.ascent import STEPS, Ascent, PooledPath
 from dppl.methods.examples import LEAST_SPREAD, log_normal, of_wrong
 from dppl.methods.linear import Frame
 from dppl.methods.shared import unit_directions
@@ -31,8 +30,8 @@ _SHIFTS = np.array((0.9, 0.7, 0.5, 0.35, 0.2, 0.1))
 _SKILLS = 0.95 * 2.0 ** -(np.arange(18) / 4)
 # Relative width of a cell of skills, so that sharp counts are not over-read.
 _SKILL_WIDTH = 0.18
-# Right rows of a path of clearness c have a skill of the fourth root of c, as on three
-# sets for starts of mu from 0.25 to 50. A share of it is less likely by this power,
+# Right rows of a path have a skill of twice its clearness, and 1 at most; a path that is
+# mostly noise ranks little, right or not. A share of that is less likely by this power,
 # since some classes are hard.
 _HARD = 6
 # Gradients from zero, beyond the first, where they are mostly noise. With all, evidence
@@ -40,24 +39,19 @@ _HARD = 6
 _MOST_ALONE = 5
 # Standard deviation of how right rows agree, in units of by how much they do.
 _SPREAD_OF_RIGHT = 0.25
-# The power of trust that a row weighs by: one that is as likely wrong as right takes
-# more from a fit than it may give, and right ones are seldom in doubt.
-_CAUTION = 10
-# Ratio of signal to noise, as variances, at which what a fit finds alone counts half as
-# much as a start: doubt in that leaves noise no better.
-_HALF_SIGNAL = 0.3
+# How much more a wrong row takes from a fit that is all signal than a right one may
+# give. Of noise it takes nothing, so that a start is a floor for a small quarter.
+_HARM = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What a fit was answered before it believes an earlier model, all of it with noise."""
 
-    sizes: ClassSizes
+    alone: Ascent  # from zero, along the first gradients
+    clip: float  # of the residual of a record
     n_records: float  # of which the hits are a part
     size_std: float  # its noise
-    clip: float  # of the residual of a record
-    noise_std: float  # of a gradient
-    alone: Ascent  # from zero, along the first gradients
     hits: float  # number of records that the model ranks rightly
     hits_std: float  # its noise
 
@@ -67,34 +61,15 @@ def _signal(size: Any, clip: float, noise_std: float, dim: int) -> Any:
     return STEPS * (clip * size) ** 2 / (noise_std**2 * dim)
 
 
-def ascent_from(
-    start: Start,
-    frame: Frame,
-    sizes: ClassSizes,
-    n_records: float,
-    size_std: float,
-    clip: float,
-    noise_std: float,
-    gradient: Callable[[Float], Float],
-    hits: Callable[[Float, Float], tuple[float, float]],
-    moment: NoisyMoment | None = None,
-) -> Ascent:
-    """Climb alone, ask how many records the earlier model ranks rightly, and return what goes on from both paths.
+def moves_alone(ascent: Ascent, clip: float) -> int:
+    """Return how far a fit climbs alone: one gradient where they are mostly signal.
 
-    A fit climbs alone along one gradient where they are mostly signal, and along some
-    where they are mostly noise: there they are the best evidence of a start.
+    Where they are mostly noise, some are the best evidence of a start.
     """
-    follow = sizes, frame.spectrum, noise_std, moment
-    alone = Ascent(*follow)
-    size = sizes.total / len(sizes.sizes)
-    signal = _signal(size, clip, noise_std, len(frame.spectrum))
-    for _ in range(1 + round(_MOST_ALONE / (1 + signal))):
-        alone.move(gradient(alone.point))
-    count, hits_std = hits(start.coef @ frame.axes, start.offsets)
-    answered = Answered(
-        sizes, n_records, size_std, clip, noise_std, alone, count, hits_std
-    )
-    return Ascent(*follow, pooled(start, frame, answered))
+    n_classes, dim = ascent.own.shape
+    size = ascent.sizes.total / n_classes
+    signal: float = _signal(size, clip, ascent.noise_std, dim)
+    return 1 + round(_MOST_ALONE / (1 + signal))
 
 
 def pooled(
@@ -105,22 +80,23 @@ def pooled(
     """Return the mean of both paths by trust and known noise: a fixed-effect meta-analysis, class by class.
 
     Trust multiplies the weight and not the precision: a little trust in a precise model
-    that is wrong must not win. What it leaves goes to the new path as far as that is
-    signal, so that a start is a floor for a small quarter, and for a class without records.
+    that is wrong must not win. Doubt counts as far as the new path is signal.
     """
-    sizes = answered.sizes
-    clip = answered.clip
-    noise_std = answered.noise_std
     alone = answered.alone
+    sizes = alone.sizes
+    noise_std = alone.noise_std
+    clip = answered.clip
     dim = alone.own.shape[1]
     known = start.known
     # Cosine of the earlier path and its signal, of which chance leaves something.
     path = start.path[known]
-    noise = dim * start.variance[known].sum() / np.square(path).sum()
+    variance = start.variance[known]
+    noise = dim * variance.sum() / np.square(path).sum()
     clear = math.sqrt(max(1 - noise, math.sqrt(2 / path.size)))
-    trust = trust_in(start.coef @ frame.axes, known, answered, clear) ** _CAUTION
+    coef = start.coef @ frame.axes
+    trust = trust_in(coef, known, answered, clear)
     n_old = start.sizes
-    n_new = sizes.total * sizes.shares
+    n_new = alone.counted
 
     def precision(n: Float, variance: Float | float) -> Float:
         """Of a row of a path per record: of which records there happen to be, and of noise."""
@@ -128,7 +104,8 @@ def pooled(
 
     old = precision(n_old, start.variance)
     signal = _signal(n_new, clip, noise_std, dim)
-    trust = trust / (trust + (1 - trust) * signal / (signal + _HALF_SIGNAL))
+    learnt = signal / (1 + signal)
+    trust = trust / (trust + (1 - trust) * _HARM * learnt)
     share = trust * old / (old + precision(n_new, noise_std**2 * STEPS))
     n = trust * n_old + n_new
     of_old = share * n / np.maximum(n_old, 1e-9)
@@ -137,7 +114,7 @@ def pooled(
     total = float(counted.sum())
     # What was taken from zero weights is dropped where the row is right, and little of
     # it is noise.
-    kept = 1 - trust * signal / (1 + signal)
+    kept = 1 - trust * learnt
     return PooledPath(
         path=of_old[:, None] * (start.path @ frame.axes),
         variance=of_old**2 * start.variance,
@@ -171,11 +148,12 @@ def trust_in(
     from scipy.special import softmax
 
     alone = answered.alone
-    records = np.maximum(answered.sizes.sizes, max(answered.sizes.noise_std, 1.0))
+    sizes = alone.sizes
+    records = np.maximum(sizes.sizes, max(sizes.noise_std, 1.0))
     most = answered.clip * records * alone.gradient_weights.sum()
     agreement: Float = alone.own @ unit_directions(coef).T / most[:, None]
-    noise_std = answered.noise_std * np.linalg.norm(alone.gradient_weights) / most
-    spread = answered.sizes.noise_std / records
+    noise_std = alone.noise_std * np.linalg.norm(alone.gradient_weights) / most
+    spread = sizes.noise_std / records
     middle, variance = of_wrong(
         agreement,
         noise_std,
@@ -204,17 +182,18 @@ def trust_in(
 
     # How likely all hits are, with the axes shares and skills. A record may have several
     # labels.
-    sizes = float((answered.sizes.total * answered.sizes.shares)[known].sum())
-    total = max(min(sizes, answered.n_records), 1e-3)
-    chance = sizes / total / len(own)
+    labels = float(alone.counted[known].sum())
+    total = max(min(labels, answered.n_records), 1e-3)
+    chance = labels / total / len(own)
+    part = _SHARES[:, None]
     hits = log_normal(
         answered.hits / total,
-        chance + _SHARES[:, None] * (1 - chance) * _SKILLS,
+        chance + part * (1 - chance) * _SKILLS,
         (answered.hits_std / total) ** 2
-        + ((1 - _SHARES[:, None]) * chance / 2) ** 2
-        + (_SHARES[:, None] * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
+        + ((1 - part) * chance / 2) ** 2
+        + (part * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
     )
-    missing = 1 - np.minimum(_SKILLS / clear**0.25, 1)
+    missing = 1 - np.minimum(_SKILLS / min(2 * clear, 1), 1)
     # Or the records are fewer than was counted.
     fewer = (missing * answered.n_records / answered.size_std) ** 2 / 2
     before = np.maximum(_HARD * np.log1p(-missing), -fewer)

@@ -27,7 +27,7 @@ from dppl.methods.examples import ExampleClassifier, GuidedAscent
 from dppl.methods.fit_plan import Setting
 from dppl.methods.linear import CentredClassifier, intercepts, shrunken_mean
 from dppl.methods.parameters import PersonsParameter, StartParameter, parameters
-from dppl.methods.pooled import ascent_from
+from dppl.methods.pooled import Answered, moves_alone, pooled
 from dppl.methods.sizes import SIZE_PERCENT, ClassSizes, measured_size
 
 
@@ -247,18 +247,19 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
 
         follow = sizes, frame.spectrum, noise_std
         if (start := setting.start) is not None:
-            ascent = ascent_from(
-                start,
-                frame,
-                sizes,
+            alone = Ascent(*follow, moment)
+            for _ in range(moves_alone(alone, CLIP)):
+                alone.move(gradient(alone.point))
+            hits = hits_of(start.coef @ frame.axes, start.offsets)
+            answered = Answered(
+                alone,
+                CLIP,
                 sizes.total,
                 measure.noise_std("size"),
-                CLIP,
-                noise_std,
-                gradient,
-                hits_of,
-                moment,
+                *hits,
             )
+            pool = pooled(start, frame, answered)
+            ascent = Ascent(*follow, moment, pool)
         elif "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
             hits = hits_of(examples.coef, examples.offsets)

@@ -36,6 +36,9 @@ FOUND = 0.5
 FOUND_IN_PART = 0.2
 _ROWS = 6
 _MOST_RECORDS = 10**12
+# Mu times the records of a quarter from which on it can judge a start: hits then differ
+# between a right and a wrong one by five deviations of their noise.
+_EVIDENCE = 40
 GUESSES = (
     "Numbers of records and the smallest class must be guesses from public knowledge: counts of the private records "
     "would be a use of them that no guarantee covers."
@@ -105,8 +108,9 @@ class BudgetPlan:
     one_place: Gain | None
     alone: Gain | None
     quarters: int  # of so many records each
-    # Of several quarters: the last, if records are new and it starts from the one before,
-    # and each, if all are of the same persons, at its part of the budget.
+    # Of several quarters: the last, if records are new and it starts from the one before
+    # (as without a start where records can hardly judge one), and each, if all are of
+    # the same persons, at its part of the budget.
     last_quarter: Gain | None
     same_persons: Gain | None
     # Whether weights of a network of images are worth training; None for texts, and for
@@ -196,13 +200,14 @@ class BudgetPlan:
             "New records in each quarter: each spends the whole budget as a part of the account, and a record pays for one. "
             "Without a start each reaches what is said above.",
             self.last_quarter.sentence(
-                f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}"
+                f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}, or "
+                f"as without a start where mu times its records is below {_EVIDENCE}, too few to judge one"
             ),
             f"The same persons in each quarter: each spends mu/{root}, here {share:g}, and a person pays the whole budget in "
             "all.",
             self.same_persons.sentence("Such a quarter without a start"),
-            f"If old records may be kept, {all_records} reaches as much as new records do with a start, and with a start "
-            "more; how much is not known.",
+            f"If old records may be kept, {all_records} reaches at least as much as new records do with a start, and with "
+            "a start more; how much is not known.",
         ]
 
     def _of_weights(self) -> str:
@@ -381,8 +386,11 @@ def plan_budget(
     if quarters > 1:
         # Paths add up: signal by the number of quarters, and noise by its root.
         part = replace(setting, spend=setting.spend / math.sqrt(quarters))
-        last_quarter = part.gain(sizes * quarters)
         same_persons = part.gain(sizes)
+        last_quarter = setting.gain(sizes)
+        mu = budget.gaussian_allowance().mu
+        if n_units * mu >= _EVIDENCE:
+            last_quarter = part.gain(sizes * quarters)
     shown = np.unique(
         np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, n_classes))).astype(int)
     )

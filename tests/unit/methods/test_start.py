@@ -120,7 +120,7 @@ def answered(sizes, gradient, hits, noise_std=1.0):
     dim = gradient.shape[1]
     alone = Ascent(sizes, np.full(dim, 1 / dim), noise_std)
     alone.move(gradient)
-    return Answered(sizes, sizes.total, 1.0, CLIP, noise_std, alone, hits, 1.0)
+    return Answered(alone, CLIP, sizes.total, 1.0, hits, 1.0)
 
 
 @pytest.mark.parametrize("n_right", [0, 3, 6])
@@ -407,6 +407,18 @@ def test_a_damaged_start_is_refused_or_does_no_harm(tensor, tmp_path):
         forged(path, fields, tensors | {tensor: almost})
         small(path).save(tmp_path / "next.safetensors", overwrite=True)
         dppl.load(tmp_path / "next.safetensors")
+
+
+@pytest.mark.parametrize("tensor", ["path", "path_sizes", "coef", "intercept"])
+def test_forged_numbers_do_not_stop_a_fit_that_was_charged(tensor, tmp_path):
+    path = tmp_path / "m.safetensors"
+    small().save(path)
+    fields, tensors = tensorfile.read(path, KEY)
+    forged(path, fields, {**tensors, tensor: 1e30 * np.ones_like(tensors[tensor])})
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0))
+    with pytest.raises(ParameterError, match="too large"):
+        small(path, ledger=ledger)
+    assert ledger.releases() == []
 
 
 def table(encoder):

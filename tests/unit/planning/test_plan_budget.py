@@ -25,7 +25,10 @@ def sample():
 
 
 def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
-    """So the table of docs/quarters.md has them: four quarters at mu are as good as all records at mu/2."""
+    """So the table of docs/quarters.md has them: four quarters at mu are as good as all records at mu/2.
+
+    With mu times records below 40 a start counts for nothing.
+    """
     given = {"n_classes": 64, "n_features": 384}
     plan = plan_budget(GaussianDP(0.5), n_records=2000, quarters=4, **given)
     whole = plan_budget(GaussianDP(0.25), n_records=8000, **given)
@@ -33,6 +36,10 @@ def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
     assert plan.last_quarter.balanced_accuracy == pytest.approx(whole.balanced_accuracy)
     assert plan.same_persons.balanced_accuracy == pytest.approx(part.balanced_accuracy)
     assert "each spends mu/2, here 0.25, and a person" in str(plan)
+    few = plan_budget(GaussianDP(0.05), n_records=799, quarters=4, **given)
+    assert few.last_quarter.balanced_accuracy == few.balanced_accuracy
+    more = plan_budget(GaussianDP(0.05), n_records=800, quarters=4, **given)
+    assert more.last_quarter.balanced_accuracy > more.balanced_accuracy
     assert "quarter" not in str(whole).lower()
     with pytest.raises(ParameterError, match="quarters above 1"):
         plan_budget(GaussianDP(0.5), n_records=2000, quarters=4, method="mean", **given)

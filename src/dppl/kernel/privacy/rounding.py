@@ -33,31 +33,33 @@ def above(exact: Fraction) -> float:
     """Return the smallest float that is at least `exact`; 0 is one."""
     if exact == 0:
         return 0.0
-    return _first(exact, math.inf, lambda value: value >= exact)
+    return _first(lambda: exact, math.inf, lambda value: value >= exact)
 
 
 def below(exact: Fraction) -> float:
     """Return the largest float that is at most `exact`, or the one before it."""
-    return _first(exact, 0.0, lambda value: value <= exact)
+    return _first(lambda: exact, 0.0, lambda value: value <= exact)
 
 
 def root_above(square: Fraction) -> float:
     """Return the smallest float whose square is at least this."""
-    return _first(math.sqrt(square), math.inf, lambda root: root**2 >= square)
+    return _first(lambda: math.sqrt(square), math.inf, lambda root: root**2 >= square)
 
 
 def root_below(square: Fraction) -> float:
     """Return the largest float whose square is at most this, or the one before it."""
-    return _first(math.sqrt(square), 0.0, lambda root: root**2 <= square)
+    return _first(lambda: math.sqrt(square), 0.0, lambda root: root**2 <= square)
 
 
 def _first(
-    guess: float | Fraction, towards: float, holds: Callable[[Fraction], bool]
+    guess: Callable[[], float | Fraction],
+    towards: float,
+    holds: Callable[[Fraction], bool],
 ) -> float:
     """Return the first float from about `guess` on, in this direction, for which `holds` is true."""
     with suppress(OverflowError):  # of a fraction beyond all floats
         # The guess itself may be a step too far.
-        value = math.nextafter(float(guess), math.inf if towards == 0.0 else 0.0)
+        value = math.nextafter(float(guess()), math.inf if towards == 0.0 else 0.0)
         for _ in range(8):
             if 0 < value < math.inf and holds(Fraction(value)):
                 return value

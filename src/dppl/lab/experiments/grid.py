@@ -412,13 +412,6 @@ class _Config(_Strict):
     @model_validator(mode="after")
     def _check(self) -> _Config:
         _refuse({"datasets is missing; add it": not self.datasets and not self.streams})
-        for place, entry in enumerate(self.datasets if self.streams else ()):
-            _refuse(
-                {
-                    f"datasets[{place}].classes is for single fits; leave it out": "classes"
-                    in entry.model_fields_set
-                }
-            )
         return self
 
 
@@ -602,6 +595,10 @@ def _joined(
     parts = tuple(by_name[name] for name in names)
     if len(parts) == 1:
         return parts[0].name, parts[0].encoder
+    if any(sources[part.name, part.encoder].merged != [None] for part in parts):
+        raise ParameterError(
+            f"{where} must name data sets without classes; got {', '.join(names)}."
+        )
     key = " + ".join(names), " + ".join(dict.fromkeys(part.encoder for part in parts))
     sources[key] = _Data(
         DatasetSpec(*key, parts=parts), [], ratios, [None], [None], [None]

@@ -464,3 +464,8 @@ def test_divergences_of_two_orders_do_not_compare():
     # Of a higher order it would promise more.
     assert "alpha = 1.23456," in str(RenyiDP(1.23456789, 2.0))
     assert budget_from_dict(budget.to_dict()) == budget
+
+
+def test_a_root_beyond_all_floats_is_a_budget_error():
+    with pytest.raises(BudgetError, match="range of float"):
+        root_above(Fraction(10) ** 700)

@@ -171,13 +171,16 @@ def test_a_task_needs_as_many_classes(experiment, task):
         check_cells(loaded.cells, loaded.datasets)
 
 
-def test_streams_have_tasks_of_their_own(write_config):
-    stream = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
-    path = write_config(
-        datasets=blobs(classes={"alone": 1}),
-        streams=[stream],
-        methods=["ContinualPrototypes"],
-        ir=None,
-    )
-    with pytest.raises(ParameterError, match="classes is for single fits"):
-        load_experiment(str(path))
+def test_a_stream_may_be_of_few_classes(write_config):
+    def loaded(classes, **stream):
+        path = write_config(
+            datasets=blobs(classes=classes),
+            streams=[{"of": "blobs", **stream}],
+            methods=["Retrained"],
+            ir=None,
+        )
+        return load_experiment(str(path))
+
+    found = loaded([None, {"alone": 1}], kind="shuffled", tasks=2)
+    sizes = [run_cell(one, found.datasets)["data"] for one in found.cells]
+    assert {len(one["class_sizes"]) for one in sizes} == {4, 2}
