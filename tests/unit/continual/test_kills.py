@@ -14,7 +14,7 @@ from dppl import Ledger
 from dppl.continual import recover
 from inside import tensors_of
 
-KILLS = 12
+KILLS = 20
 
 # Forks a child for each attempt, so that everything is imported once. A child goes on
 # where the files say it can, and writes down every draw before it is made.

@@ -12,7 +12,7 @@ from dppl import Ledger
 from dppl.federation.protocol import Message
 from federated import NAMES
 
-KILLS = int(os.environ.get("DPPL_KILLS", "8"))  # of each side
+KILLS = int(os.environ.get("DPPL_KILLS", "15"))  # of each side
 
 # Forks a child for each attempt, so that everything is imported once. A child dies at a
 # random call of its Python code, and notes each answer before it leaves.
