@@ -2,11 +2,31 @@
 
 import io
 import sys
+from copy import copy
 from types import SimpleNamespace
 
 import pytest
+from cyclopts import App, ArgumentCollection
 
 from dppl.cli.main import COMMANDS, app_with, run
+
+ASSEMBLE = App.assemble_argument_collection
+ASSEMBLED = {}
+
+
+def assembled(app, **options):
+    """Return the options of a command, of which no process but that of the tests asks thousands of times.
+
+    Cyclopts takes longer for this than most commands take for all else.
+    """
+    key = (id(app), *options.items())
+    if key not in ASSEMBLED:
+        ASSEMBLED[key] = app, ASSEMBLE(app, **options)
+    copies = {id(one): copy(one) for one in ASSEMBLED[key][1]}
+    for one in copies.values():
+        one.tokens = []  # what is typed
+        one.children = ArgumentCollection(copies[id(child)] for child in one.children)
+    return ArgumentCollection(copies.values())
 
 
 def invoke(arguments, input="", env=None):
@@ -21,6 +41,7 @@ def invoke(arguments, input="", env=None):
             patch.setattr(sys, name, stream)
         for name, value in (env or {}).items():
             patch.setenv(name, value)
+        patch.setattr(App, "assemble_argument_collection", assembled)
         with pytest.raises(SystemExit) as end:
             run([*map(str, arguments)])
     stdout, stderr = (
