@@ -26,7 +26,7 @@ BUDGET = {
     "kernel": 66400,
     "lab": 58200,
     "methods": 27700,
-    "planning": 6450,
+    "planning": 6470,
     "prediction": 7800,
     "serve": 7100,
     "statement": 16075,
