@@ -39,9 +39,12 @@ _HARD = 6
 _MOST_ALONE = 5
 # Standard deviation of how right rows agree, in units of by how much they do.
 _SPREAD_OF_RIGHT = 0.25
-# How much more a wrong row takes from a fit that is all signal than a right one may
-# give. Of noise it takes nothing, so that a start is a floor for a small quarter.
-_HARM = 30
+# The power of trust that a row weighs by: one that is as likely wrong as right takes
+# more from a fit than it may give, and right ones are seldom in doubt.
+_CAUTION = 10
+# Ratio of signal to noise, as variances, at which what a fit finds alone counts half as
+# much as a start: doubt in that leaves noise no better.
+_HALF_SIGNAL = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ def pooled(
     """Return the mean of both paths by trust and known noise: a fixed-effect meta-analysis, class by class.
 
     Trust multiplies the weight and not the precision: a little trust in a precise model
-    that is wrong must not win. Doubt counts as far as the new path is signal.
+    that is wrong must not win. What it leaves goes to the new path as far as that is
+    signal, so that a start is a floor for a small quarter, and for a class without records.
     """
     alone = answered.alone
     sizes = alone.sizes
@@ -94,7 +98,7 @@ def pooled(
     noise = dim * variance.sum() / np.square(path).sum()
     clear = math.sqrt(max(1 - noise, math.sqrt(2 / path.size)))
     coef = start.coef @ frame.axes
-    trust = trust_in(coef, known, answered, clear)
+    trust = trust_in(coef, known, answered, clear) ** _CAUTION
     n_old = start.sizes
     n_new = alone.counted
 
@@ -104,8 +108,7 @@ def pooled(
 
     old = precision(n_old, start.variance)
     signal = _signal(n_new, clip, noise_std, dim)
-    learnt = signal / (1 + signal)
-    trust = trust / (trust + (1 - trust) * _HARM * learnt)
+    trust = trust / (trust + (1 - trust) * signal / (signal + _HALF_SIGNAL))
     share = trust * old / (old + precision(n_new, noise_std**2 * STEPS))
     n = trust * n_old + n_new
     of_old = share * n / np.maximum(n_old, 1e-9)
@@ -114,7 +117,7 @@ def pooled(
     total = float(counted.sum())
     # What was taken from zero weights is dropped where the row is right, and little of
     # it is noise.
-    kept = 1 - trust * learnt
+    kept = 1 - trust * signal / (1 + signal)
     return PooledPath(
         path=of_old[:, None] * (start.path @ frame.axes),
         variance=of_old**2 * start.variance,
