@@ -80,9 +80,10 @@ def is_run(pattern: Any) -> bool:
 def match(pattern: Any, node: Any, found: dict[str, Any]) -> dict[str, Any] | None:
     """Return `found` and what else the `$name` and `...` of the pattern stand for, or None."""
     if isinstance(pattern, ast.Name) and pattern.id.startswith(ANY):
-        same = isinstance(node, ast.expr) and ast.unparse(
-            found.get(pattern.id, node)
-        ) == ast.unparse(node)
+        same = isinstance(node, ast.expr) and (
+            pattern.id not in found
+            or ast.unparse(found[pattern.id]) == ast.unparse(node)
+        )
         return {**found, pattern.id: node} if same else None
     if type(pattern) is not type(node):
         return None
