@@ -39,8 +39,13 @@ def law(utilities, size, epsilon, sensitivity):
     return result
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("utilities", [[0, 3, 5, 5, 9, 7], [2, 2, 2, 2, 2]])
+@pytest.mark.parametrize(
+    ("size", "utilities"),
+    [
+        *((size, [0, 3, 5, 5, 9, 7]) for size in (1, 2, 3)),
+        (2, [2, 2, 2, 2, 2]),
+    ],
+)
 def test_sets_are_drawn_by_the_published_equations(size, utilities):
     utilities = np.array(utilities)
     published = PublishedLaw(sharpness=0.8, sensitivity=4, size=size, n_public=6)
