@@ -116,7 +116,7 @@ def opposite(dim, n=50):
 
 @each(OF_PERSONS)
 @given(data=st.data())
-@settings(max_examples=7)
+@settings(max_examples=5)
 def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(
     kind, data
 ):

@@ -42,7 +42,7 @@ def test_records_of_all_kinds_can_be_replaced(kind):
 
 @each(CHARGED)
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_with_the_same_noise_neighbours_differ_by_the_stated_sensitivity(kind, data):
     # A strong budget lets a gradient method be sure of its classes, so that residuals
     # are long.
@@ -63,7 +63,7 @@ def replay_lattice_rows(kind, X, y, row, label, seed=0):
 
 @each(SHARED_CHARGED)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_lattice_rows_are_not_believed(kind, data):
     """Whatever bytes a file holds that says its rows are lattice rows, a record moves what the statement says."""
     some = hnp.arrays(
