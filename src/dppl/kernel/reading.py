@@ -380,19 +380,11 @@ def refuse_unknown_labels(
             instead = "skip such records"
         else:
             instead = "drop such labels"
-        hint: tuple[str | Argument, ...] = ()
-        if several is None or several.separator is None:
-            hint = (
-                " If a record may have several labels, take the method 'multilabel', for texts with ",
-                Argument("separator", ";"),
-                ".",
-            )
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, which are {kind_of(classes)}; at least one is not. "
             f"`dppl check` shows its owner which. Add it to the list, or {instead} with ",
             Argument("unknown_labels", "ignore"),
-            ".",
-            *hint,
+            ". Several labels of one record need the method 'multilabel', and in texts a separator.",
         )
 
 

@@ -269,4 +269,4 @@ class NoSensitivity(PublicPrototypes):
 
 
 def test_a_selection_in_the_wrong_units():
-    assert audited(NoSensitivity(PureDP(1.0), ["a"], clip=(0.0, 2.0)), 300).violation
+    assert audited(NoSensitivity(PureDP(1.0), ["a"], clip=(0.0, 2.0)), 600).violation

@@ -309,7 +309,7 @@ def test_lists_of_json_lines_are_several_labels(notes, cli, error_line):
     )
     stopped = cli(*train)
     assert stopped.exit_code == 4
-    assert "the method 'multilabel', for texts with --read labels_separator=';'." in (
+    assert "need the method 'multilabel', and in texts a separator." in (
         error_line(stopped)
     )
 

@@ -45,14 +45,19 @@ def test_fits_of_all_records_so_far_add_up():
 def test_methods_of_the_experiment_cost_a_record_the_same(monkeypatch):
     monkeypatch.setattr(DatasetSpec, "check", lambda self: None)
     loaded = load_experiment("quarters")
-    assert {cell.dataset for cell in loaded.cells} == {"sample", "hwu64", "banking77"}
+    assert {cell.dataset for cell in loaded.cells} == {
+        "sample",
+        "hwu64",
+        "banking77",
+        "cifar10",
+    }
     cells = [
         cell
         for cell in loaded.cells
         if (cell.dataset, cell.seed, cell.budget) == ("sample", 0, {"mu": 1})
     ]
     assert len(cells) == 2 * 6
-    assert len({cell.key for cell in loaded.cells}) == 12 * 3 * 4 * 3
+    assert len({cell.key for cell in loaded.cells}) == 12 * 6 * 4 * 3
     for cell in cells:
         if cell.stream.kind == "drifting":
             result = run_cell(cell, loaded.datasets)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from operator import ge, le
 
 from dppl.errors import BudgetError
 from dppl.kernel.privacy.tradeoff import selection_mu
@@ -33,35 +34,38 @@ def above(exact: Fraction) -> float:
     """Return the smallest float that is at least `exact`; 0 is one."""
     if exact == 0:
         return 0.0
-    return _first(lambda: exact, math.inf, lambda value: value >= exact)
+    return _first(exact, 1, math.inf, ge)
 
 
 def below(exact: Fraction) -> float:
     """Return the largest float that is at most `exact`, or the one before it."""
-    return _first(lambda: exact, 0.0, lambda value: value <= exact)
+    return _first(exact, 1, 0.0, le)
 
 
 def root_above(square: Fraction) -> float:
     """Return the smallest float whose square is at least this."""
-    return _first(lambda: math.sqrt(square), math.inf, lambda root: root**2 >= square)
+    return _first(square, 2, math.inf, ge)
 
 
 def root_below(square: Fraction) -> float:
     """Return the largest float whose square is at most this, or the one before it."""
-    return _first(lambda: math.sqrt(square), 0.0, lambda root: root**2 <= square)
+    return _first(square, 2, 0.0, le)
 
 
 def _first(
-    guess: Callable[[], float | Fraction],
+    exact: Fraction,
+    power: int,
     towards: float,
-    holds: Callable[[Fraction], bool],
+    holds: Callable[[Fraction, Fraction], bool],
 ) -> float:
-    """Return the first float from about `guess` on, in this direction, for which `holds` is true."""
+    """Return the first float from about the root on, in this direction, whose power compares so with `exact`."""
     with suppress(OverflowError):  # of a fraction beyond all floats
-        # The guess itself may be a step too far.
-        value = math.nextafter(float(guess()), math.inf if towards == 0.0 else 0.0)
+        # The float root may be a step too far.
+        value = math.nextafter(
+            exact ** (1 / power), math.inf if towards == 0.0 else 0.0
+        )
         for _ in range(8):
-            if 0 < value < math.inf and holds(Fraction(value)):
+            if 0 < value < math.inf and holds(Fraction(value) ** power, exact):
                 return value
             value = math.nextafter(value, towards)
     raise BudgetError(
