@@ -34,7 +34,7 @@ from dppl.prediction.pending import pending
 from dppl.statement.words import text
 from laws.replay import watched
 
-N = 24
+N = 60
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(N, 3))
 LABELS = np.where(ROWS[:, 0] > 0, "b", "a")
@@ -184,7 +184,7 @@ def counted_in_a_step():
             return X * (1 if self.n % 3 else -1)
 
     model = make_pipeline(FunctionTransformer(Counts()), LogisticRegression())
-    return model.fit(ROWS, LABELS)
+    return model.fit(ROWS[:51], LABELS[:51])
 
 
 ABSORBED = np.tile([1.0, 1e16, -1e16], (N, 1))  # 0 or 1, by the order of addition
