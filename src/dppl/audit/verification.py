@@ -205,6 +205,10 @@ def _of_estimator(path: Path) -> _Promises:
     except DpplError as error:
         raise _CannotCompute(f"no fit of its parameters is possible: {error}") from None
     believed = [f"that it protects {words.text(Unit(stated['unit']))}"]
+    if _chain(stated):
+        believed.append(
+            "what the models that it started from cost, unless this ledger paid for them"
+        )
     if promises[0].releases != promises[1].releases:
         believed.append(
             "numbers that follow from public rows, which are not in the file"
@@ -388,7 +392,8 @@ def _charges(
         mu = chain.get(one["model_sha256"])
         if mu is not None:
             what = f"ledger: start {one['model_sha256'][:12]}, release {one['number']}"
-            yield _check(what, {"mu": mu}, {"mu": _mu_of(one["cost"])})
+            # Of several institutions this one paid a part.
+            yield _check(what, {"mu": mu}, {"mu": max(mu, _mu_of(one["cost"]))})
     said = (paid[mine[-1]]["parameters"] or {}).get("start")
     if chain or said:
         first = next(iter(chain), None)

@@ -51,6 +51,7 @@ from dppl.kernel.privacy.terms import (
 )
 from dppl.kernel.queries import ADD_REMOVE, OwnAnswer, Query
 from dppl.methods.fit_plan import Plan
+from dppl.methods.start import added_up
 
 Int64 = NDArray[np.int64]
 Missing: TypeAlias = Literal["stop", "continue"]
@@ -597,17 +598,19 @@ def of_parties(
     if mu is not None:
         at_all = math.sqrt(len(names)) * mu
         at_several = Term(Caveat.PERSON_AT_ALL_PARTIES, mu=at_all)
-    return replace(
-        guarantee,
-        parties=names,
-        charges=charges,
-        public_inputs=(*guarantee.public_inputs, Term(PublicInput.PARTIES)),
-        assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
-        not_covered=(
-            *guarantee.not_covered,
-            at_several,
-            Term(Caveat.PARTICIPATION),
-        ),
+    return added_up(
+        replace(
+            guarantee,
+            parties=names,
+            charges=charges,
+            public_inputs=(*guarantee.public_inputs, Term(PublicInput.PARTIES)),
+            assumptions=(*guarantee.assumptions, Term(Assumption.OWN_NOISE)),
+            not_covered=(
+                *guarantee.not_covered,
+                at_several,
+                Term(Caveat.PARTICIPATION),
+            ),
+        )
     )
 
 

@@ -182,6 +182,12 @@ def _differences(one: Any, other: Any) -> list[tuple[str, bool]]:
             None in (our_cost.mu, their_cost.mu)
             and our_cost.releases != their_cost.releases,
         ),
+        # Such as hits of a start, which one statement has or lacks for all.
+        (
+            "what they released",
+            [one.statistic for one in our_cost.releases]
+            != [one.statistic for one in their_cost.releases],
+        ),
         (
             "institutions: merge models of one each",
             bool(our_cost.parties or their_cost.parties),

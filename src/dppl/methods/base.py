@@ -52,7 +52,7 @@ from dppl.methods.parameters import (
 )
 from dppl.methods.public_data import PublicData, PublicValues
 from dppl.methods.released import PaidBy, ReleasedClassifier
-from dppl.methods.start import Start
+from dppl.methods.start import Start, added_up
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -378,7 +378,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         paid = calibrated(self.budget, declared, relation, n_rows)
         guarantee = self._guarantee(paid, relation, public)
         if start is not None:
-            guarantee = start.noted(guarantee)
+            guarantee = added_up(guarantee, start.chain)
         given = {
             name: value
             for name, value in self.get_params(deep=False).items()

@@ -16,7 +16,7 @@ from dppl.kernel.privacy.release import Misfit
 from dppl.methods import Classifier
 from dppl.methods.ascent import Ascent
 from dppl.methods.fit_plan import Setting
-from dppl.methods.model_file import check_tensor
+from dppl.methods.model_file import LARGEST, check_tensor
 from dppl.methods.parameters import ROTATION, parameters
 from dppl.methods.shared import unit_directions
 from dppl.methods.sizes import ClassSizes
@@ -127,10 +127,11 @@ class CentredClassifier(Classifier):
         return Frame.of(setting.public.rows, setting.n_features)
 
     def _keep(self, ascent: Ascent, frame: Frame) -> None:
-        """Keep what another fit may start from."""
-        self.path_ = (ascent.path @ frame.axes.T).astype(np.float32)
-        self.path_variance_ = ascent.path_variance
-        self.path_sizes_ = ascent.counted
+        """Keep what another fit may start from, as far as a file takes it: a forged start would else cost the model."""
+        path = (ascent.path @ frame.axes.T).astype(np.float32)
+        self.path_ = np.clip(path, -LARGEST, LARGEST)
+        self.path_variance_ = np.clip(ascent.path_variance, 1 / LARGEST, LARGEST)
+        self.path_sizes_ = np.minimum(ascent.counted, _MOST_RECORDS)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
         shapes = super()._shapes()

@@ -22,7 +22,7 @@ from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
 from dppl._utils.outside import n_parts
 from dppl._utils.types import Array
-from dppl.errors import DpplError, ModelFileError
+from dppl.errors import DpplError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
@@ -51,7 +51,7 @@ _NUMBER = 8
 _SUMS = 4
 # Weights beyond 2⁹⁰ stop a fit, and one that starts from a file has paid by then. To
 # rotate these lengthens them by less than 2¹⁰.
-_LARGEST = 2.0**80
+LARGEST = 2.0**80
 
 
 def to_bytes(model: Any) -> bytes:
@@ -69,6 +69,10 @@ def most_bytes(model: Any) -> int:
     It is a function of these, so the room that is taken before a fit tells nothing of
     its records. What `load` would not read is a `ParameterError`.
     """
+    try:
+        Guarantee.from_dict(model.guarantee_.to_dict())
+    except Misfit as error:  # such as of a start after a thousand others
+        raise ParameterError(f"no model file takes its statement: {error}.") from None
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
     described = tensorfile.as_json(_description(model))
     ids = getattr((model.public or PublicData()).rows, "ids", None)
@@ -309,7 +313,7 @@ def check_tensor(
     if (
         tensor.shape != shape
         or tensor.dtype != kind
-        or not (np.abs(tensor) <= _LARGEST).all()
+        or not (np.abs(tensor) <= LARGEST).all()
     ):
         raise Misfit(f"its {name} do not fit its classes and lattice")
     return tensor

@@ -102,7 +102,7 @@ class Start:
         here = Term(
             PublicInput.START,
             sha256=sha256(old.to_bytes()).hexdigest(),
-            mu=old.guarantee_.mu,
+            mu=_most(old.guarantee_),
         )
         return cls(
             chain=(here, *chain_of(old.guarantee_)),
@@ -143,16 +143,32 @@ class Start:
                 parameter="start",
             )
 
-    def noted(self, guarantee: Guarantee) -> Guarantee:
-        """Return the guarantee of a fit that starts here, with what one in the data of the whole chain pays."""
-        each = {one["sha256"]: one["mu"] for one in self.chain}
-        square = sum(Fraction(mu) ** 2 for mu in (guarantee.mu, *each.values()))
-        together = Term(Caveat.ALSO_IN_STARTS, mu=root_above(Fraction(square)))
-        return replace(
-            guarantee,
-            public_inputs=(*guarantee.public_inputs, *self.chain),
-            not_covered=(*guarantee.not_covered, together),
-        )
+
+def added_up(
+    guarantee: Guarantee, chain: tuple[Term[PublicInput], ...] = ()
+) -> Guarantee:
+    """Return the guarantee of a fit that starts so, with what one in its data and in those of its whole chain pays."""
+    stated = replace(guarantee, public_inputs=(*guarantee.public_inputs, *chain))
+    each = {one["sha256"]: one["mu"] for one in chain_of(stated)}
+    if not each:
+        return guarantee
+    square = sum(Fraction(mu) ** 2 for mu in (_most(guarantee), *each.values()))
+    together = Term(Caveat.ALSO_IN_STARTS, mu=root_above(Fraction(square)))
+    # A merged model has one such sum of each.
+    others = (
+        one for one in stated.not_covered if one.code is not Caveat.ALSO_IN_STARTS
+    )
+    return replace(stated, not_covered=(*others, together))
+
+
+def _most(guarantee: Guarantee) -> float:
+    """Return the mu of one in all data of a model, which several institutions may hold."""
+    caveats = [
+        one["mu"]
+        for one in guarantee.not_covered
+        if one.code is Caveat.PERSON_AT_ALL_PARTIES
+    ]
+    return max(caveats, default=guarantee.mu)
 
 
 def chain_of(guarantee: Guarantee) -> tuple[Term[PublicInput], ...]:
