@@ -393,16 +393,11 @@ def _charges(
         if mu is not None:
             what = f"ledger: start {one['model_sha256'][:12]}, release {one['number']}"
             # Of several institutions this one paid a part.
-            yield _check(what, {"mu": mu}, {"mu": max(mu, _mu_of(one["cost"]))})
+            yield _check(what, {"mu": mu}, {"mu": max(mu, one["cost"]["mu"])})
     said = (paid[mine[-1]]["parameters"] or {}).get("start")
     if chain or said:
         first = next(iter(chain), None)
         yield Check("ledger: its start", str(first), str(said), said == first)
-
-
-def _mu_of(cost: Mapping[str, float]) -> float:
-    """Return the mu of a charge in an account of either notion."""
-    return cost["mu"] if "mu" in cost else math.sqrt(2 * cost["rho"])
 
 
 def _whole(path: Path) -> Check:

@@ -105,8 +105,13 @@ class Plan:
         check_lattice(X, self.setting.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
-            if self.setting.start is not None:
-                self.setting.start.check_unit()
+            start = self.setting.start
+            if start is not None and start.unit is not Unit.PERSON:
+                # They pay more for it than its mu.
+                raise ParameterError(
+                    "must protect persons, as this fit with groups does. Fit it again with groups, or leave the start out.",
+                    parameter="start",
+                )
             most = self.parameters.get("max_classes_per_person")
             guarantee = of_persons(guarantee, most, whole=self.whole_persons)
         if columns_of(X):

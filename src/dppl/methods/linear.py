@@ -130,7 +130,7 @@ class CentredClassifier(Classifier):
         """Keep what another fit may start from, as far as a file takes it: a forged start would else cost the model."""
         path = (ascent.path @ frame.axes.T).astype(np.float32)
         self.path_ = np.clip(path, -LARGEST, LARGEST)
-        self.path_variance_ = np.clip(ascent.path_variance, 1 / LARGEST, LARGEST)
+        self.path_variance_ = np.minimum(ascent.path_variance, LARGEST)
         self.path_sizes_ = np.minimum(ascent.counted, _MOST_RECORDS)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:

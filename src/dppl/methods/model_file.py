@@ -22,7 +22,7 @@ from dppl._utils import tensorfile
 from dppl._utils.metadata import checked_columns
 from dppl._utils.outside import n_parts
 from dppl._utils.types import Array
-from dppl.errors import DpplError, ModelFileError, ParameterError
+from dppl.errors import DpplError, ModelFileError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
@@ -67,12 +67,11 @@ def most_bytes(model: Any) -> int:
     """Return what a model file takes at most, for a model of which only public values are settled.
 
     It is a function of these, so the room that is taken before a fit tells nothing of
-    its records. What `load` would not read is a `ParameterError`.
+    its records. What `load` would not read is refused.
     """
-    try:
+    # A start may come after a thousand others.
+    with _whole("What this fit would write"):
         Guarantee.from_dict(model.guarantee_.to_dict())
-    except Misfit as error:  # such as of a start after a thousand others
-        raise ParameterError(f"no model file takes its statement: {error}.") from None
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
     described = tensorfile.as_json(_description(model))
     ids = getattr((model.public or PublicData()).rows, "ids", None)

@@ -135,14 +135,6 @@ class Start:
             each,
         )
 
-    def check_unit(self) -> None:
-        """Refuse a start that protects records, for a fit that protects persons: they pay more for it than its mu."""
-        if self.unit is not Unit.PERSON:
-            raise ParameterError(
-                "must protect persons, as this fit with groups does. Fit it again with groups, or leave the start out.",
-                parameter="start",
-            )
-
 
 def added_up(
     guarantee: Guarantee, chain: tuple[Term[PublicInput], ...] = ()
@@ -155,20 +147,16 @@ def added_up(
     square = sum(Fraction(mu) ** 2 for mu in (_most(guarantee), *each.values()))
     together = Term(Caveat.ALSO_IN_STARTS, mu=root_above(Fraction(square)))
     # A merged model has one such sum of each.
-    others = (
-        one for one in stated.not_covered if one.code is not Caveat.ALSO_IN_STARTS
-    )
+    others = (one for one in stated.not_covered if one.code is not together.code)
     return replace(stated, not_covered=(*others, together))
 
 
-def _most(guarantee: Guarantee) -> float:
+def _most(guarantee: Guarantee) -> Any:
     """Return the mu of one in all data of a model, which several institutions may hold."""
-    caveats = [
-        one["mu"]
-        for one in guarantee.not_covered
-        if one.code is Caveat.PERSON_AT_ALL_PARTIES
-    ]
-    return max(caveats, default=guarantee.mu)
+    for one in guarantee.not_covered:
+        if one.code is Caveat.PERSON_AT_ALL_PARTIES:
+            return one["mu"]
+    return guarantee.mu
 
 
 def chain_of(guarantee: Guarantee) -> tuple[Term[PublicInput], ...]:

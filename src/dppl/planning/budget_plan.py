@@ -194,7 +194,7 @@ class BudgetPlan:
         root = f"{math.sqrt(self.quarters):.3g}"
         share = self.budget.gaussian_allowance().mu / math.sqrt(self.quarters)
         # Down, so that an account of the whole budget pays for all of them.
-        share = rounded_up(-share, 4).removeprefix("-")
+        here = rounded_up(-share, 4)[1:]
         all_records = f"one fit of all {self.quarters} quarters at mu/{root}"
         return [
             "New records in each quarter: each spends the whole budget as a part of the account, and a record pays for one. "
@@ -203,7 +203,7 @@ class BudgetPlan:
                 f"Quarter {self.quarters}, if each starts from the last (docs/quarters.md), is about like {all_records}, or "
                 f"as without a start where mu times its records is below {_EVIDENCE}, too few to judge one"
             ),
-            f"The same persons in each quarter: each spends mu/{root}, here {share}, and a person pays the whole budget in "
+            f"The same persons in each quarter: each spends mu/{root}, here {here}, and a person pays the whole budget in "
             "all.",
             self.same_persons.sentence("Such a quarter without a start"),
             f"If old records may be kept, {all_records} reaches at least as much as new records do with a start, and with "

@@ -92,12 +92,24 @@ def test_a_plan_may_start_from_a_model_that_institutions_know(tmp_path):
         assert verified.holds, verified
     said = str(model.guarantee_)
     assert sha256((tmp_path / "start.safetensors").read_bytes()).hexdigest() in said
-    (both,) = (
-        one["mu"]
-        for one in model.guarantee_.not_covered
-        if one.code is Caveat.ALSO_IN_STARTS
-    )
-    assert both == pytest.approx(np.hypot(model.guarantee_.mu, start.guarantee_.mu))
+
+    def together(fitted):
+        (both,) = (
+            one["mu"]
+            for one in fitted.guarantee_.not_covered
+            if one.code is Caveat.ALSO_IN_STARTS
+        )
+        return both
+
+    # One at all institutions pays for three.
+    once, here = start.guarantee_.mu, model.guarantee_.mu
+    assert together(model) == pytest.approx(np.sqrt(once**2 + 3 * here**2))
+    again = made(SoftmaxPrototypes, start=model)
+    with parties(tmp_path, public=[model]) as opened:
+        again.fit(Federation(InProcess(opened))).save(tmp_path / "again.safetensors")
+    assert together(again) == pytest.approx(np.sqrt(once**2 + 6 * here**2))
+    verified = dppl.verify(tmp_path / "again.safetensors", ledger=ledger)
+    assert verified.holds, verified
 
 
 def test_methods_are_told_the_noise_of_the_sum_and_the_statement_has_the_noise_of_each(

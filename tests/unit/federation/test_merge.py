@@ -17,6 +17,7 @@ from dppl import (
 from dppl.errors import ParameterError
 from dppl.federation import Federation, InProcess, merge
 from dppl.io import EmbeddingTable
+from dppl.kernel.privacy.terms import Caveat
 from federated import CLASSES, parties, tables
 
 
@@ -176,6 +177,26 @@ def test_models_that_do_not_go_together_are_refused():
     for models, reason in refused:
         with pytest.raises(ParameterError, match=reason):
             merge(models)
+
+
+def test_models_that_started_state_one_sum_for_all_starts(tmp_path):
+    """Each has its own, and one in all data pays more than any says."""
+    earlier = released(SoftmaxPrototypes, 0.5)
+    models = {
+        name: SoftmaxPrototypes(GaussianDP(1), CLASSES, start=earlier[name]).fit(X, y)
+        for name, (X, y, _) in tables(n=300).items()
+    }
+    merged = merge(models)
+    (together,) = (
+        one["mu"]
+        for one in merged.guarantee_.not_covered
+        if one.code is Caveat.ALSO_IN_STARTS
+    )
+    assert together == pytest.approx(np.sqrt(3 * 0.25 + 3))
+    merged.save(tmp_path / "merged.safetensors")
+    assert dppl.verify(tmp_path / "merged.safetensors").holds
+    with pytest.raises(ParameterError, match="agree in what they released"):
+        merge({"north": models["north"], "south": earlier["south"]})
 
 
 def test_no_cost_without_a_mu_hides_another():

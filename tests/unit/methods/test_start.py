@@ -27,7 +27,7 @@ from dppl._utils import tensorfile
 from dppl._utils.metadata import ENCODER
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable, load_sample
-from dppl.kernel.privacy.terms import Caveat, PublicInput
+from dppl.kernel.privacy.terms import Caveat, PublicInput, Term
 from dppl.methods import pooled as module
 from dppl.methods.ascent import STEPS, Ascent
 from dppl.methods.linear import Frame
@@ -407,6 +407,42 @@ def test_a_damaged_start_is_refused_or_does_no_harm(tensor, tmp_path):
         forged(path, fields, tensors | {tensor: almost})
         small(path).save(tmp_path / "next.safetensors", overwrite=True)
         dppl.load(tmp_path / "next.safetensors")
+
+
+def test_a_start_at_the_bounds_of_a_file_leaves_a_model_that_can_be_read(tmp_path):
+    """With all the records that a file may claim, a right start left none in 26 of 27 fits, all of them charged."""
+    path, after = tmp_path / "m.safetensors", tmp_path / "next.safetensors"
+    model = SoftmaxPrototypes(GaussianDP(50), SAMPLE.classes).fit(*NEW)
+    model.save(path)
+    fields, tensors = tensorfile.read(path, KEY)
+    for mu, sizes, variance, length in (
+        (1.0, 2.0**40, 1.0, 1.0),
+        (1.0, 1.0, 1.0, 2.0**79),
+        (1e-3, 2.0**40, 1e-300, 1.0),
+    ):
+        path_ = tensors["path"] * (length / np.abs(tensors["path"]).max())
+        changes = {
+            "path": path_.astype(np.float32),
+            "path_sizes": np.full(10, sizes),
+            "path_variance": np.full(10, variance),
+        }
+        forged(path, fields, tensors | changes)
+        started = SoftmaxPrototypes(GaussianDP(mu), SAMPLE.classes, start=path)
+        started.fit(*NEW).save(after, overwrite=True)
+        assert dppl.load(after).to_bytes() == after.read_bytes()
+
+
+def test_a_chain_of_a_thousand_is_refused_before_the_charge(tmp_path):
+    """The file of the fit could not be read."""
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0))
+    start = small()
+    others = tuple(
+        Term(PublicInput.START, sha256=f"{n:064}", mu=0.1) for n in range(997)
+    )
+    start.guarantee_ = replace(start.guarantee_, public_inputs=others)
+    with pytest.raises(ModelFileError, match="too long"):
+        small(start, ledger=ledger)
+    assert ledger.releases() == []
 
 
 def table(encoder):

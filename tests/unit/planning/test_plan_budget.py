@@ -36,6 +36,8 @@ def test_quarters_are_one_fit_of_all_records_at_its_part_of_mu():
     assert plan.last_quarter.balanced_accuracy == pytest.approx(whole.balanced_accuracy)
     assert plan.same_persons.balanced_accuracy == pytest.approx(part.balanced_accuracy)
     assert "each spends mu/2, here 0.25, and a person" in str(plan)
+    tiny = plan_budget(GaussianDP(1e-4), n_records=2000, quarters=1000, **given)
+    assert "here 3.162e-6, and a person" in str(tiny)
     few = plan_budget(GaussianDP(0.05), n_records=799, quarters=4, **given)
     assert few.last_quarter.balanced_accuracy == few.balanced_accuracy
     more = plan_budget(GaussianDP(0.05), n_records=800, quarters=4, **given)
