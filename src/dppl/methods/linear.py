@@ -16,7 +16,7 @@ from dppl.kernel.privacy.release import Misfit
 from dppl.methods import Classifier
 from dppl.methods.ascent import Ascent
 from dppl.methods.fit_plan import Setting
-from dppl.methods.model_file import LARGEST, check_tensor
+from dppl.methods.model_file import check_tensor
 from dppl.methods.parameters import ROTATION, parameters
 from dppl.methods.shared import unit_directions
 from dppl.methods.sizes import ClassSizes
@@ -34,7 +34,7 @@ _SURPRISE = 2.0
 _EXPECTED_SIDE = 1.5
 _OTHER_SIDE = 9.0
 _PUBLIC_ROWS = 2048
-# No start is of more; a forged one would take the next path out of the range of floats.
+# No start is of more, nor longer; a forged one would take the next model beyond a file.
 _MOST_RECORDS = 2.0**40
 
 
@@ -129,8 +129,8 @@ class CentredClassifier(Classifier):
     def _keep(self, ascent: Ascent, frame: Frame) -> None:
         """Keep what another fit may start from, as far as a file takes it: a forged start would else cost the model."""
         path = (ascent.path @ frame.axes.T).astype(np.float32)
-        self.path_ = np.clip(path, -LARGEST, LARGEST)
-        self.path_variance_ = np.minimum(ascent.path_variance, LARGEST)
+        self.path_ = np.clip(path, -_MOST_RECORDS, _MOST_RECORDS)
+        self.path_variance_ = np.minimum(ascent.path_variance, _MOST_RECORDS**2)
         self.path_sizes_ = np.minimum(ascent.counted, _MOST_RECORDS)
 
     def _shapes(self) -> dict[str, tuple[type, tuple[int, ...]]]:
@@ -161,9 +161,10 @@ class CentredClassifier(Classifier):
         self.path_ = tensors.get("path")  # checked below, if there is one
         super()._restore(tensors, parameters)
         if self.path_ is not None and not (
-            (self.path_variance_ > 0).all()
-            and (self.path_sizes_ >= 0).all()
-            and (self.path_sizes_ <= _MOST_RECORDS).all()
+            self.path_variance_.min() > 0
+            and self.path_sizes_.min() >= 0
+            and self.path_sizes_.max() <= _MOST_RECORDS
+            and np.abs(self.path_).max() <= _MOST_RECORDS
         ):
             raise Misfit(
                 "its path has no noise, or is of fewer records than none or more than any"

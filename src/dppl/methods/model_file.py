@@ -51,7 +51,7 @@ _NUMBER = 8
 _SUMS = 4
 # Weights beyond 2⁹⁰ stop a fit, and one that starts from a file has paid by then. To
 # rotate these lengthens them by less than 2¹⁰.
-LARGEST = 2.0**80
+_LARGEST = 2.0**80
 
 
 def to_bytes(model: Any) -> bytes:
@@ -312,7 +312,7 @@ def check_tensor(
     if (
         tensor.shape != shape
         or tensor.dtype != kind
-        or not (np.abs(tensor) <= LARGEST).all()
+        or not (np.abs(tensor) <= _LARGEST).all()
     ):
         raise Misfit(f"its {name} do not fit its classes and lattice")
     return tensor
