@@ -23,6 +23,7 @@ from dppl import (
     PublicData,
     SoftmaxPrototypes,
 )
+from dppl.errors import ModelFileError
 from dppl.kernel.lattice import Lattice, residuals
 from dppl.kernel.lattice.residuals import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian
