@@ -90,6 +90,8 @@ def check_size(length: int, parts: int) -> None:
 
 def holds(path: str | os.PathLike[str], key: str) -> bool:
     """Return whether a file says that it has a description under `key`; reading it checks the rest."""
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return False
     try:
         with safe_open(path, framework="numpy") as file:
             return key in (file.metadata() or {})

@@ -4,6 +4,7 @@ Privacy laws of fits with a start are in `tests/laws`, whose recipes include one
 """
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -443,6 +444,12 @@ def test_a_chain_of_a_thousand_is_refused_before_the_charge(tmp_path):
     with pytest.raises(ModelFileError, match="too long"):
         small(start, ledger=ledger)
     assert ledger.releases() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_nobody_waits_for_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert not tensorfile.holds(tmp_path / "pipe", KEY)
 
 
 def table(encoder):
