@@ -203,7 +203,8 @@ def discriminant_weights(
             )[:, None]
         )
     along = sums @ axes.directions
-    believed = axis_filter(along / np.sqrt(variances)[:, None], 1.0, axes.spectrum)
+    signal = axis_filter(along / np.sqrt(variances)[:, None], 1.0, axes.spectrum)
+    believed = np.sqrt(signal)
     inverse = 1 / (_PUBLIC_SHARE * dim * axes.spectrum + 1 - _PUBLIC_SHARE)
     directions = along * (believed * inverse)
     # Each by itself, at even odds; one is the price of the fitted variance, which

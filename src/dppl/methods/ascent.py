@@ -315,7 +315,9 @@ class Ascent:
         self.path_variance = pool.variance + pool.weights**2 * variance
         # Where rows have noise of several sizes, in units of that of the gradients.
         units = np.sqrt(variance / self.path_variance)
-        factors = axis_filter(self.path * units[:, None], variance, self._spectrum)
+        signal = axis_filter(self.path * units[:, None], variance, self._spectrum)
+        # By square roots, rare classes lost axes that tell them from their neighbours.
+        factors = np.cbrt(signal)
         damping = self._damping * math.sqrt(float(factors**2 @ self._spectrum))
         if self._curvature is None:
             self.steps = self._lengths / (self._class_size * (1 / self._caps + damping))
@@ -341,11 +343,11 @@ class Ascent:
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
-    """Return a factor for each axis by which sums of gradients are best believed, 1 at most.
+    """Return the share of signal in sums of gradients along each axis, as a part of the largest.
 
     Differences between classes are taken for Gaussian, with variances that follow a
-    power of the public spectrum, plus noise of `variance`. Factors are the roots of
-    Wiener's, averaged over powers and scales by marginal likelihood.
+    power of the public spectrum, plus noise of `variance`. Shares, which are Wiener's
+    factors, are averaged over powers and scales by marginal likelihood.
     """
     freedom = len(path) - 1
     dim = path.shape[1]
@@ -358,4 +360,4 @@ def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
     evidence -= 2 * math.log(dim) * _EXPONENTS[:, None]
     likelihood = np.exp(evidence - evidence.max())
     factors = np.tensordot(likelihood, 1 - 1 / total, axes=2)
-    return np.asarray(np.sqrt(factors / factors.max()))
+    return np.asarray(factors / factors.max())

@@ -558,7 +558,7 @@ def in_floats(X, y, noise, public, budget):
                     factors.append(1 - v / total)
             weights = np.exp(np.array(evidence) - max(evidence))
             D = weights @ np.array(factors) / weights.sum()
-            D = np.sqrt(D / D.max())
+            D = np.cbrt(D / D.max())
         q = sd * np.sqrt(16 * (D**2 * lam).sum()) * C / n / np.array(tols)
         if worth > 0:
             for c, least in enumerate(q):
@@ -704,6 +704,18 @@ def test_without_public_rows_the_filter_keeps_all_axes():
     )
     assert factors[0] == 1
     assert factors[-1] < 0.5
+
+
+def test_along_an_axis_weights_are_the_cube_root_of_its_signal():
+    sizes = ClassSizes.of(300.0, np.array([100, 100, 100]), 1.0)
+    spectrum = np.geomspace(1, 1e-4, 40)
+    spectrum /= spectrum.sum()
+    ascent = Ascent(sizes, spectrum, 1.0)
+    ascent.move(RNG.normal(size=(3, 40)) * np.sqrt(1 + 400 * spectrum))
+    signal = axis_filter(ascent.path, 0.25, spectrum)
+    assert signal.min() < 0.5
+    unfiltered = ascent.steps[:, None] * ascent.path
+    assert np.allclose(ascent.weights / unfiltered, signal ** (1 / 3), rtol=1e-9)
 
 
 def test_a_step_that_overshoots_halves_those_to_come():
