@@ -298,12 +298,13 @@ def _pair(first: Any, second: Any) -> Any:
 def _pack(rows: Any, panel: Any) -> None:
     """Write the pairs of each row into a column of the panel."""
     n, d = rows.shape
-    for j in range(n):
-        row = rows[j]
-        for k in range(d // 2):
+    for k in range(d // 2):
+        for j in range(n):
+            row = rows[j]
             panel[k, j] = _pair(row[2 * k], row[2 * k + 1])
-        if d % 2:
-            panel[d // 2, j] = _pair(row[d - 1], 0)
+    if d % 2:
+        for j in range(n):
+            panel[d // 2, j] = _pair(rows[j, d - 1], 0)
 
 
 @njit(error_model="numpy")
