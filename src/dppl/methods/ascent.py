@@ -51,7 +51,7 @@ _REACH = 12.0
 _NEWTON_STEPS = 6.0
 # Powers of the second moment in which its largest axes are looked for, and what names
 # the rotation of what they are taken of: no coordinates of rows, some of which may be 0.
-_POWERS = 10
+_POWERS = 8
 _START = 1
 # How much longer the squared second moment of rows is than that of round ones, from
 # which on they do not count as round: 0.1 for ten round clusters that overlap, 0.7 for
@@ -126,7 +126,7 @@ class Curvature:
         dim = len(moment.total)
         flat = size / dim
         away, axes = _largest(
-            moment.total - flat * np.eye(dim), math.ceil(size / moment.hidden / 4)
+            moment.total - flat * np.eye(dim), math.ceil(size / moment.hidden / 8)
         )
         beyond = np.abs(away) > moment.hidden
         away = away[beyond]
@@ -145,7 +145,7 @@ class Curvature:
         """
         low = 1e-3 * start
         high = start
-        for _ in range(25):
+        for _ in range(12):
             middle = np.sqrt(low * high)
             squares = self.spectrum / (self.bend + middle[:, None]) ** 2
             above = noise**2 * (squares @ self.counts) > 1
@@ -164,12 +164,13 @@ def _largest(matrix: Float, count: int) -> tuple[Float, Float]:
 
     All of them take most of the time of a fit. Of few, powers of the matrix times a few
     vectors hold all but what is close to the many small ones (block Krylov; Musco,
-    Musco 2015, arXiv:1504.05477).
+    Musco 2015, arXiv:1504.05477). In float32 both take half as long.
     """
     dim = len(matrix)
+    matrix = matrix.astype(np.float32)
     if 2 * _POWERS * count > dim:
         return np.linalg.eigh(matrix)
-    block = rotate(np.eye(count, dim), _START).T
+    block = rotate(np.eye(count, dim), _START).T.astype(np.float32)
     blocks = []
     for _ in range(_POWERS):
         block, _ = np.linalg.qr(matrix @ block)
