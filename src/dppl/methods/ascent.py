@@ -134,8 +134,12 @@ class Curvature:
         found = np.maximum(flat + np.append(true, 0), 1e-9 * flat)
         counts = np.append(np.ones(len(away)), dim - len(away))
         found /= found @ counts
-        bend = worth * found / _NEWTON_STEPS
-        return cls(moment.basis.T @ axes[:, beyond], found, bend, counts)
+        return cls(
+            moment.basis.T @ axes[:, beyond],
+            found,
+            worth * found / _NEWTON_STEPS,
+            counts,
+        )
 
     def damping(self, noise: Float, start: Float) -> Float:
         """Return what to add to the inverse of each class's steps, at which the noise of a logit is 1.
@@ -167,10 +171,10 @@ def _largest(matrix: Float, count: int) -> tuple[Float, Float]:
     Musco 2015, arXiv:1504.05477). In float32 both take half as long.
     """
     dim = len(matrix)
-    matrix = matrix.astype(np.float32)
+    matrix = matrix.astype("float32")
     if 2 * _POWERS * count > dim:
         return np.linalg.eigh(matrix)
-    block = rotate(np.eye(count, dim), _START).T.astype(np.float32)
+    block = rotate(np.eye(count, dim), _START).T.astype("float32")
     blocks = []
     for _ in range(_POWERS):
         block, _ = np.linalg.qr(matrix @ block)
