@@ -220,7 +220,7 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 CLIP,
                 size,
                 measure.noise_std("size"),
-                float(hits[0]),
+                hits,
                 measure.noise_std("hits"),
             )
             pool = pooled(start, frame, answered)
