@@ -219,7 +219,6 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 ascent,
                 CLIP,
                 size,
-                measure.noise_std("size"),
                 hits,
                 measure.noise_std("hits"),
             )

@@ -54,7 +54,6 @@ class Answered:
     alone: Ascent  # from zero, along the first gradients
     clip: float  # of the residual of a record
     n_records: float
-    size_std: float  # its noise
     hits: Float  # shape (2,); numbers of records that the model ranks rightly, and not
     hits_std: float  # its noise
 
@@ -132,7 +131,7 @@ def pooled(
         own=kept[:, None] * alone.own,
         velocity=kept[:, None] * alone.velocity,
         moves=alone.moves,
-        intercepts=share * np.where(known, start.offsets, 0),
+        intercepts=share * start.offsets,
     )
 
 
@@ -195,14 +194,12 @@ def trust_in(
     uncertain = ((1 - part) * chance / 2) ** 2 + (
         part * _SKILL_WIDTH * _SKILLS
     ) ** 2 / 12
-    rates = np.stack([rate, 1 - rate, np.ones_like(rate)])
-    noisy = np.array([*answered.hits, answered.n_records])[:, None, None]
-    variances = np.stack([answered.hits_std**2 + total**2 * uncertain] * 2)
-    variances = np.append(variances, [np.full_like(rate, answered.size_std**2)], 0)
-    number = (rates * noisy / variances).sum(axis=0) / (rates**2 / variances).sum(
-        axis=0
-    )
-    hits = log_normal(noisy, np.maximum(number, 0) * rates, variances).sum(axis=0)
+    rates = np.stack([rate, 1 - rate])
+    found = answered.hits[:, None, None]
+    number = (rates * found).sum(axis=0) / (rates**2).sum(axis=0)
+    hits = log_normal(
+        found, number.clip(0) * rates, answered.hits_std**2 + total**2 * uncertain
+    ).sum(axis=0)
     missing = 1 - np.minimum(_SKILLS / min(2 * clear, 1), 1)
     before = _HARD * np.log1p(-missing)
     joint = evidence[:, :, None] + hits[:, None] + before

@@ -255,7 +255,6 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
                 alone,
                 CLIP,
                 sizes.total,
-                measure.noise_std("size"),
                 *hits_of(start.coef @ frame.axes, start.offsets),
             )
             pool = pooled(start, frame, answered)

@@ -121,7 +121,7 @@ def answered(sizes, gradient, hits, noise_std=1.0):
     alone = Ascent(sizes, np.full(dim, 1 / dim), noise_std)
     alone.move(gradient)
     both = np.array([hits, sizes.total - hits])
-    return Answered(alone, CLIP, sizes.total, 1.0, both, 1.0)
+    return Answered(alone, CLIP, sizes.total, both, 1.0)
 
 
 @pytest.mark.parametrize("n_right", [0, 3, 6])
@@ -172,7 +172,7 @@ def test_a_small_quarter_does_not_pass_for_few_hits():
     def trust(misses):
         answers = answered(sizes, 0 * rows, 0.0, noise_std=1e3)
         hits = np.array([36.0, misses])
-        answers = replace(answers, size_std=100.0, hits=hits, hits_std=10.0)
+        answers = replace(answers, hits=hits, hits_std=10.0)
         return trust_in(rows, np.ones(10, bool), answers, 0.8).mean()
 
     assert trust(4.0) > 0.9

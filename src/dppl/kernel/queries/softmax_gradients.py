@@ -188,10 +188,11 @@ class Hits(SoftmaxQuery):
     def _numbers(
         right: NDArray[np.bool_], codes: Codes, persons: WholePersons | None
     ) -> Int64:
-        if persons is None:
-            hits, counted = right.sum(), np.count_nonzero(codes >= 0)
-        else:
-            hits, counted = persons.right(right), persons.number()
+        hits = int(right.sum())
+        counted = int(np.count_nonzero(codes >= 0))
+        if persons is not None:
+            hits = persons.right(right)
+            counted = persons.number()
         return np.array([hits, counted - hits], np.int64)
 
 
