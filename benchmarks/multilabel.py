@@ -2,6 +2,8 @@
 
     python benchmarks/multilabel.py FOLDER [FOLDER ...] --cache FOLDER [--seeds 3]
     [--methods NAME ...]
+    python benchmarks/multilabel.py FOLDER [FOLDER ...] --cache FOLDER --quarters 4
+    [--seeds 3]
 
 A folder holds `train.csv` and `test.csv` of short texts, with the columns `text` and
 `label` or `class`. A record is made of 1 to 4 of them, of different classes: their
@@ -9,13 +11,15 @@ texts one after the other, which `minilm` embeds as one text, and all of their c
 8,000 are for the fit and 2,000 for the test. Prints macro and micro F1, means over
 seeds: as a method decides, and in brackets with thresholds above which lie as many
 *test* records as the *exact* share of records with the label, which no private method
-knows.
+knows. With --quarters, what is trained again in each of so many parts of the records,
+as docs/quarters.md compares; after the last part, at equal cost to a record.
 """
 
 import argparse
 import csv
 import math
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +101,30 @@ def not_private(X, Y, classes, X_test, mu, seed):
     ) - logit(1 / 3)
 
 
+def last_of_quarters(X, Y, classes, X_test, mu, seed, *, quarters, in_all, from_last):
+    """Return the scores of the last of several models; records that are in all of them pay for each."""
+    order = np.random.default_rng(seed).permutation(len(X))
+    each = GaussianDP(mu / math.sqrt(quarters) if in_all else mu)
+    model = None
+    for quarter in range(quarters):
+        first = 0 if in_all else quarter
+        rows = np.array_split(order, quarters)[first : quarter + 1]
+        chosen = np.concatenate(rows)
+        model = MultiLabelPrototypes(
+            each,
+            classes,
+            start=model if from_last else None,
+            random_state=quarters * seed + quarter,
+        ).fit(X[chosen], Y[chosen])
+    return model.decision_function(X_test)
+
+
+QUARTERS = {
+    "alone": {"in_all": False, "from_last": False},
+    "start": {"in_all": False, "from_last": True},
+    "all": {"in_all": True, "from_last": False},
+    "all, with start": {"in_all": True, "from_last": True},
+}
 METHODS = {
     "MultiLabelPrototypes": prototypes,
     "one SoftmaxPrototypes a label": one_a_label,
@@ -115,18 +143,27 @@ def main():
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--quarters", type=int)
     options = parser.parse_args()
+    methods = {name: METHODS[name] for name in options.methods}
+    mus = MUS
+    if options.quarters:
+        mus = (0.1, *MUS)
+        methods = {
+            name: partial(last_of_quarters, quarters=options.quarters, **how)
+            for name, how in QUARTERS.items()
+        }
     warnings.simplefilter("ignore", WeakBudgetWarning)
     for folder in options.folders:
         (X, Y), (X_test, truth) = (
             unions(folder, part, options.cache) for part in SIZES
         )
         classes = sorted({label for _, label in messages(folder, "train")})
-        for method in options.methods:
-            once = METHODS[method] is not_private
-            for mu in (math.inf,) if once else MUS:
+        for name, method in methods.items():
+            once = method is not_private
+            for mu in (math.inf,) if once else mus:
                 scores = (
-                    METHODS[method](X, Y, classes, X_test, mu, seed)
+                    method(X, Y, classes, X_test, mu, seed)
                     for seed in range(1 if once else options.seeds)
                 )
                 found = np.array(
@@ -135,7 +172,7 @@ def main():
                 macro, micro, best_macro, best_micro = found.mean(axis=0)
                 spread = found.std(axis=0)[0]
                 cells = f"{macro:.3f} ± {spread:.3f} [{best_macro:.3f}] | {micro:.3f} [{best_micro:.3f}]"
-                print(f"| {folder.name} | {mu:g} | {method} | {cells} |", flush=True)
+                print(f"| {folder.name} | {mu:g} | {name} | {cells} |", flush=True)
 
 
 def measured(scores, truth, shares):

@@ -240,11 +240,10 @@ class Ascent:
         # What it adds to the inverse of a step of which no axis is taken out.
         self._damping = noise / (self._class_size * tolerance * rarity)
         harmonic = balance * self._class_size
-        # Longer steps for small classes, whose gradients are short, but not for those
-        # that seem to be empty.
-        caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(
-            n_classes * sizes.shares
-        )
+        # Longer steps for small classes, whose gradients are short, but half as long for
+        # those that seem to be empty: noise may hide one that is not.
+        caps = np.minimum(1, (sizes.sizes + sizes.least) / (2 * sizes.least))
+        caps /= np.sqrt(n_classes * sizes.shares)
         rules = (_CAP, self._class_size), (_CAP_IF_LARGE, harmonic)
         longest = max(
             min(bound, factor * size**power) for (factor, power, bound), size in rules

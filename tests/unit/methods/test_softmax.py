@@ -714,6 +714,24 @@ def test_a_step_that_overshoots_halves_those_to_come():
     assert (ascents[1]._caps == ascents[0]._caps / 2).all()
 
 
+def test_a_class_that_noise_hides_is_not_given_up():
+    """Its number is read as 0, and its records answer all the same: their step is half of the longest."""
+    hidden, seen = (
+        Ascent(
+            ClassSizes.of(600.0 + rare, np.array([350.0, 250.0, rare]), 50.0),
+            np.full(4, 0.25),
+            1e-6,
+        )
+        for rare in (-100.0, 60.0)
+    )
+    gradient = RNG.normal(size=(3, 4))
+    for ascent in hidden, seen:
+        ascent.move(gradient)
+    assert hidden.sizes.sizes[2] == 0 < seen.sizes.sizes[2]
+    length = np.linalg.norm(hidden.weights[2])
+    assert length > np.linalg.norm(seen.weights[2]) / 4
+
+
 def test_noise_is_that_for_the_rows_which_are_summed():
     """A subclass that names another map does not change the rows of the fit, and so not their noise."""
     subclass = type(

@@ -1,7 +1,6 @@
 """Costs of both mechanisms, and fractions and roots as floats: rounded to the safe side, decided in rationals."""
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from operator import ge, le
@@ -34,36 +33,31 @@ def above(exact: Fraction) -> float:
     """Return the smallest float that is at least `exact`; 0 is one."""
     if exact == 0:
         return 0.0
-    return _first(exact, 1, math.inf, ge)
+    return _first(exact, 1, up=True)
 
 
 def below(exact: Fraction) -> float:
     """Return the largest float that is at most `exact`, or the one before it."""
-    return _first(exact, 1, 0.0, le)
+    return _first(exact, 1, up=False)
 
 
 def root_above(square: Fraction) -> float:
     """Return the smallest float whose square is at least this."""
-    return _first(square, 2, math.inf, ge)
+    return _first(square, 2, up=True)
 
 
 def root_below(square: Fraction) -> float:
     """Return the largest float whose square is at most this, or the one before it."""
-    return _first(square, 2, 0.0, le)
+    return _first(square, 2, up=False)
 
 
-def _first(
-    exact: Fraction,
-    power: int,
-    towards: float,
-    holds: Callable[[Fraction, Fraction], bool],
-) -> float:
-    """Return the first float from about the root on, in this direction, whose power compares so with `exact`."""
+def _first(exact: Fraction, power: int, *, up: bool) -> float:
+    """Return the first float from about the root on, up or down, whose power is at least or at most `exact`."""
+    back, towards = (0.0, math.inf) if up else (math.inf, 0.0)
+    holds = ge if up else le
     with suppress(OverflowError):  # of a fraction beyond all floats
         # The float root may be a step too far.
-        value = math.nextafter(
-            exact ** (1 / power), math.inf if towards == 0.0 else 0.0
-        )
+        value = math.nextafter(exact ** (1 / power), back)
         for _ in range(8):
             if 0 < value < math.inf and holds(Fraction(value) ** power, exact):
                 return value
