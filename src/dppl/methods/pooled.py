@@ -200,8 +200,7 @@ def trust_in(
     hits = log_normal(
         found, number.clip(0) * rates, answered.hits_std**2 + total**2 * uncertain
     ).sum(axis=0)
-    missing = 1 - np.minimum(_SKILLS / min(2 * clear, 1), 1)
-    before = _HARD * np.log1p(-missing)
+    before = _HARD * np.log(np.minimum(_SKILLS / min(2 * clear, 1), 1))
     joint = evidence[:, :, None] + hits[:, None] + before
 
     posterior = softmax(joint).sum(axis=2)
