@@ -191,14 +191,16 @@ def trust_in(
     chance = labels / total / len(own)
     part = _SHARES[:, None]
     rate = (chance + part * (1 - chance) * _SKILLS) * total / answered.n_records
-    uncertain = ((1 - part) * chance / 2) ** 2 + (
-        part * _SKILL_WIDTH * _SKILLS
-    ) ** 2 / 12
+    of_chance = (1 - part) * chance / 2
+    of_skill = part * _SKILL_WIDTH * _SKILLS
+    uncertain = of_chance**2 + of_skill**2 / 12
     rates = np.stack([rate, 1 - rate])
     found = answered.hits[:, None, None]
     number = (rates * found).sum(axis=0) / (rates**2).sum(axis=0)
     hits = log_normal(
-        found, number.clip(0) * rates, answered.hits_std**2 + total**2 * uncertain
+        found,
+        number.clip(0) * rates,
+        answered.hits_std**2 + total**2 * uncertain,
     ).sum(axis=0)
     before = _HARD * np.log(np.minimum(_SKILLS / min(2 * clear, 1), 1))
     joint = evidence[:, :, None] + hits[:, None] + before

@@ -261,8 +261,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             ascent = Ascent(*follow, moment, pool)
         elif "hits" in measure:
             examples = self._classifier_of_examples(setting, lattice)
-            (hits, _), noise = hits_of(examples.coef, examples.offsets)
-            ascent = GuidedAscent(*follow, examples, hits, noise, moment)
+            hits = hits_of(examples.coef, examples.offsets)
+            ascent = GuidedAscent(*follow, examples, *hits, moment)
         else:
             ascent = Ascent(*follow, moment)
         for _ in steps(STEPS - ascent.moves):
