@@ -196,13 +196,17 @@ class PooledPath:
     own: Float
     velocity: Float
     moves: int
+    intercepts: (
+        Float  # shape (n_classes,); of the earlier fit, as far as they are believed
+    )
 
     @classmethod
     def of_nothing(cls, sizes: ClassSizes, dim: int) -> Self:
         """Return that of an ascent from zero."""
         n_classes = len(sizes.sizes)
         path = np.zeros((n_classes, dim))
-        return cls(path, np.zeros(n_classes), np.ones(n_classes), sizes, path, path, 0)
+        none = np.zeros(n_classes)
+        return cls(path, none, np.ones(n_classes), sizes, path, path, 0, none)
 
 
 class Ascent:
@@ -217,6 +221,7 @@ class Ascent:
         pool: PooledPath | None = None,
     ) -> None:
         self._pool = pool or PooledPath.of_nothing(sizes, len(spectrum))
+        self.intercepts = self._pool.intercepts
         n_records = sizes.total
         sizes = self._pool.sizes
         self.sizes = sizes

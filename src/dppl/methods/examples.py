@@ -184,14 +184,14 @@ class GuidedAscent(Ascent):
         spectrum: Float,
         noise_std: float,
         examples: ExampleClassifier,
-        hits: float,
+        hits: Float,
         hits_std: float,
         moment: NoisyMoment | None = None,
     ) -> None:
         super().__init__(sizes, spectrum, noise_std, moment)
         self._examples = examples
         records = sizes.total * max(float(sizes.shares[examples.known].sum()), 1e-3)
-        self._hits = hits / records, hits_std / records
+        self._hits = hits[0] / records, hits_std / records
         self._early = np.zeros_like(self.weights)
         self._start = np.zeros_like(self.weights)
         self._weight = 1.0

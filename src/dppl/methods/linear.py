@@ -189,16 +189,18 @@ def intercepts(
     sizes: ClassSizes,
     mean_weights: Float,
     spreads: Float,
+    usual: Float,
 ) -> Float:
     """Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
 
     Noisy sums of 1/C - p over balanced records are minus the gradient of the balanced
-    softmax loss in the intercepts. They are believed as far as their squared length is
-    beyond the noise's (James and Stein 1961, with more caution), and no further than
-    some `spreads` of each class's scores.
+    softmax loss in the intercepts. Steps away from the `usual` ones are believed as far
+    as their squared length is beyond the noise's (James and Stein 1961, with more
+    caution), and no further than some `spreads` of each class's scores.
     """
     freedom = len(shortfalls) - 1
-    shortfalls = shortfalls - shortfalls.mean()
+    length = sizes.total * sizes.shares.min() / _INTERCEPT_STEP
+    shortfalls = shortfalls - shortfalls.mean() - length * usual
     limit = freedom + _SURPRISE * math.sqrt(2 * freedom)
     lean = sizes.shares * mean_weights
     if len(lean) == 2 and not math.isclose(*lean):
@@ -211,6 +213,6 @@ def intercepts(
     trust = max(
         0.0, 1 - limit * noise_std**2 / max(float(shortfalls @ shortfalls), 1e-300)
     )
-    steps = _INTERCEPT_STEP * trust * shortfalls / (sizes.total * sizes.shares.min())
+    steps = usual + trust * shortfalls / length
     furthest = _FURTHEST * spreads
     return np.asarray(np.clip(steps, -furthest, furthest))

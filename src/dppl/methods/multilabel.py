@@ -219,8 +219,7 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 ascent,
                 CLIP,
                 size,
-                measure.noise_std("size"),
-                float(hits[0]),
+                hits,
                 measure.noise_std("hits"),
             )
             pool = pooled(start, frame, answered)

@@ -41,7 +41,7 @@ _MOST_ALONE = 5
 _SPREAD_OF_RIGHT = 0.25
 # The power of trust that a row weighs by: one that is as likely wrong as right takes
 # more from a fit than it may give, and right ones are seldom in doubt.
-_CAUTION = 10
+_CAUTION = 5
 # Ratio of signal to noise, as variances, at which what a fit finds alone counts half as
 # much as a start: doubt in that leaves noise no better.
 _HALF_SIGNAL = 0.3
@@ -53,9 +53,8 @@ class Answered:
 
     alone: Ascent  # from zero, along the first gradients
     clip: float  # of the residual of a record
-    n_records: float  # of which the hits are a part
-    size_std: float  # its noise
-    hits: float  # number of records that the model ranks rightly
+    n_records: float
+    hits: Float  # shape (2,); numbers of records that the model ranks rightly, and not
     hits_std: float  # its noise
 
 
@@ -132,6 +131,7 @@ def pooled(
         own=kept[:, None] * alone.own,
         velocity=kept[:, None] * alone.velocity,
         moves=alone.moves,
+        intercepts=share * start.offsets,
     )
 
 
@@ -183,23 +183,26 @@ def trust_in(
         either = np.logaddexp(some, np.log1p(-shares) + wrong)
     evidence = either.sum(axis=2) + np.log(_PRIOR)[:, None]
 
-    # How likely all hits are, with the axes shares and skills. A record may have several
-    # labels.
+    # How likely hits and misses are, with the axes shares and skills, of the number of
+    # records that is likeliest then. A record may have several labels, or none that
+    # the model knows.
     labels = float(alone.counted[known].sum())
     total = max(min(labels, answered.n_records), 1e-3)
     chance = labels / total / len(own)
     part = _SHARES[:, None]
+    rate = (chance + part * (1 - chance) * _SKILLS) * total / answered.n_records
+    of_chance = (1 - part) * chance / 2
+    of_skill = part * _SKILL_WIDTH * _SKILLS
+    uncertain = of_chance**2 + of_skill**2 / 12
+    rates = np.stack([rate, 1 - rate])
+    found = answered.hits[:, None, None]
+    number = (rates * found).sum(axis=0) / (rates**2).sum(axis=0)
     hits = log_normal(
-        answered.hits / total,
-        chance + part * (1 - chance) * _SKILLS,
-        (answered.hits_std / total) ** 2
-        + ((1 - part) * chance / 2) ** 2
-        + (part * _SKILL_WIDTH * _SKILLS) ** 2 / 12,
-    )
-    missing = 1 - np.minimum(_SKILLS / min(2 * clear, 1), 1)
-    # Or the records are fewer than was counted.
-    fewer = (missing * answered.n_records / answered.size_std) ** 2 / 2
-    before = np.maximum(_HARD * np.log1p(-missing), -fewer)
+        found,
+        number.clip(0) * rates,
+        answered.hits_std**2 + total**2 * uncertain,
+    ).sum(axis=0)
+    before = _HARD * np.log(np.minimum(_SKILLS / min(2 * clear, 1), 1))
     joint = evidence[:, :, None] + hits[:, None] + before
 
     posterior = softmax(joint).sum(axis=2)

@@ -48,8 +48,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
 
     Public examples of the classes (of `public`; a description is one) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them
-    as far as the first gradients, and a noisy count of the records that they classify
-    rightly, bear them out, so that wrong ones cost little. A released model (`start`)
+    as far as the first gradients, and noisy counts of the records that they classify
+    rightly, and not, bear them out, so that wrong ones cost little. A released model (`start`)
     takes their place, class by class as far as it is borne out likewise. With ``GaussianDP(0)``
     nothing private is read: the model is the model of the examples alone.
 
@@ -78,8 +78,8 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
     statistics above, through the rounded Gaussian; with examples or a start, also the
-    number of records whose own class these rank first. Sensitivity: 1 of both numbers of records
-    and, with s the largest norm of a lattice row q, 1 of the class sizes,
+    numbers of records whose own class these rank first, and do not. Sensitivity: 1 of all numbers of records,
+    as a record is in one of the last two, and, with s the largest norm of a lattice row q, 1 of the class sizes,
     because a record is in one class, and a person in several by parts that add up to 1;
     w·s of the weighted sum of rows, because a record adds an integer of at most w times
     its q; p·s² of the second moment in the Frobenius norm, because a record adds p =
@@ -117,7 +117,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
     starts_from_examples = True
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare the statistics, and with examples the number of records that these classify rightly."""
+        """Declare the statistics, and with examples the numbers of records that these classify rightly, and not."""
         examples = setting.public.examples
         n_classes = setting.n_classes
         if self.budget.is_zero:
@@ -193,6 +193,7 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             sizes,
             mean_weights,
             np.sqrt(np.square(coef) @ frame.spectrum),
+            ascent.intercepts,
         )
         self._set_model(
             coef @ frame.axes.T, frame.axes @ center, intercept, sizes.shares
@@ -236,27 +237,25 @@ class SoftmaxPrototypes(StartParameter, PersonsParameter, CentredClassifier):
             )
             return np.asarray(noisy / unit @ basis)
 
-        def hits_of(coef: Float, offsets: Float) -> tuple[float, float]:
+        def hits_of(coef: Float, offsets: Float) -> tuple[Float, float]:
             noisy = measure(
                 "hits",
                 weights=coef @ basis.T,
                 offsets=offsets,
                 at=lattice,
             )
-            return float(noisy[0]), measure.noise_std("hits")
+            return noisy, measure.noise_std("hits")
 
         follow = sizes, frame.spectrum, noise_std
         if (start := setting.start) is not None:
             alone = Ascent(*follow, moment)
             for _ in range(moves_alone(alone, CLIP)):
                 alone.move(gradient(alone.point))
-            hits = hits_of(start.coef @ frame.axes, start.offsets)
             answered = Answered(
                 alone,
                 CLIP,
                 sizes.total,
-                measure.noise_std("size"),
-                *hits,
+                *hits_of(start.coef @ frame.axes, start.offsets),
             )
             pool = pooled(start, frame, answered)
             ascent = Ascent(*follow, moment, pool)

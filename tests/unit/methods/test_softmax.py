@@ -809,10 +809,15 @@ def test_a_rare_class_of_two_does_not_split_the_other(monkeypatch):
 def test_noise_moves_no_boundary_beyond_the_scores():
     sizes = ClassSizes.of(1000.0, np.array([900.0, 100.0]), 1.0)
     asked = np.array([300.0, -300.0]), 50.0, sizes, np.array([0.2, 1.0])
-    near = intercepts(*asked, np.full(2, 0.1))
+    usual = np.zeros(2)
+    near = intercepts(*asked, np.full(2, 0.1), usual)
     assert near == pytest.approx([0.2, -0.2])
-    far = intercepts(*asked, np.full(2, 10.0))
+    far = intercepts(*asked, np.full(2, 10.0), usual)
     assert 1 < far[0] < 5
+    # Of a start there are usual ones, which noise does not move.
+    usual = np.array([1.0, -1.0])
+    quiet = intercepts(np.zeros(2), 500.0, *asked[2:], np.full(2, 10.0), usual)
+    assert quiet == pytest.approx(usual)
 
 
 @pytest.fixture(scope="module")

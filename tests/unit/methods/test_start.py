@@ -121,7 +121,8 @@ def answered(sizes, gradient, hits, noise_std=1.0):
     dim = gradient.shape[1]
     alone = Ascent(sizes, np.full(dim, 1 / dim), noise_std)
     alone.move(gradient)
-    return Answered(alone, CLIP, sizes.total, 1.0, hits, 1.0)
+    both = np.array([hits, sizes.total - hits])
+    return Answered(alone, CLIP, sizes.total, both, 1.0)
 
 
 @pytest.mark.parametrize("n_right", [0, 3, 6])
@@ -164,6 +165,21 @@ def test_few_hits_are_of_few_right_rows_where_the_start_is_clear():
     assert mean_trust(np.arange(10), 300.0, 1.0) > 0.98
 
 
+def test_a_small_quarter_does_not_pass_for_few_hits():
+    """Misses tell how many records there are, of which the noisy number says little."""
+    rows = np.eye(10, 12)
+    sizes = ClassSizes.of(200.0, np.full(10, 20.0), 20.0)
+
+    def trust(misses):
+        answers = answered(sizes, 0 * rows, 0.0, noise_std=1e3)
+        hits = np.array([36.0, misses])
+        answers = replace(answers, hits=hits, hits_std=10.0)
+        return trust_in(rows, np.ones(10, bool), answers, 0.8).mean()
+
+    assert trust(4.0) > 0.9
+    assert trust(164.0) < 0.5
+
+
 def started(**changes):
     """Return what a released model of classes a, b and c leaves, changed."""
     estimator = SoftmaxPrototypes(
@@ -175,7 +191,7 @@ def started(**changes):
 
 def test_doubt_leaves_little_to_noise(monkeypatch):
     """Of a small quarter a start keeps what it was; where gradients are signal, doubt leaves them most."""
-    monkeypatch.setattr(module, "trust_in", lambda *_: np.full(3, 0.92))
+    monkeypatch.setattr(module, "trust_in", lambda *_: np.full(3, 0.85))
     sizes = ClassSizes.of(9.0, np.full(3, 3.0), 1e-6)
     start = started(sizes=np.full(3, 100.0), variance=np.full(3, float(STEPS)))
     frame = Frame.of(None, 6)

@@ -65,8 +65,6 @@ _TABLE: dict[Statistic, _Entry] = {
         (
             Statistic.NUMBER_OF_RECORDS,
             Statistic.LONG_GRADIENTS,
-            Statistic.HITS_OF_EXAMPLES,
-            Statistic.HITS_OF_LABELS,
             Statistic.RIGHT_ANSWERS,
         ),
         (lambda of: Fraction(1), 1),
@@ -107,6 +105,8 @@ _TABLE: dict[Statistic, _Entry] = {
         (lambda of: _row(of) ** 2, 2),
     ),
     Statistic.SECOND_MOMENT: (lambda of: (PARTS * _row(of)) ** 2, 2),
+    Statistic.HITS_OF_EXAMPLES: (lambda of: Fraction(1), 2),
+    Statistic.HITS_OF_LABELS: (lambda of: Fraction(1), 2),
     Statistic.RIGHT_ANSWERS_OF_CLASSES: (lambda of: Fraction(2), 2),
     Statistic.CLASS_MEANS: (lambda of: Fraction(1), 4),  # in radii
     Statistic.CLASS_SUMS: (_row, 4),

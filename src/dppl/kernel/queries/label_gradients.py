@@ -115,7 +115,7 @@ class LabelGradients(SoftmaxGradients):
 
 
 class LabelHits(Hits):
-    """The number of records, or persons by most of theirs, one of whose labels has the largest logit: 0 or 1 each."""
+    """The numbers of records, or persons by most of theirs, one of whose labels has the largest logit, and has not: one each."""
 
     _code = Statistic.HITS_OF_LABELS
     reads_label_sets = True
@@ -130,9 +130,9 @@ class LabelHits(Hits):
         label_sets: NDArray[np.bool_],
         persons: WholePersons | None = None,
     ) -> Int64:
-        """Return it, shape (1,)."""
+        """Return them, shape (2,)."""
         right = label_hits(self.lattice, blocks, label_sets, weights, offsets)
-        return self._number(right & (codes >= 0), persons)
+        return self._numbers(right & (codes >= 0), codes, persons)
 
 
 class LabelShortfalls(SoftmaxQuery):

@@ -165,7 +165,7 @@ class LongResiduals(SoftmaxQuery):
 
 
 class Hits(SoftmaxQuery):
-    """The number of records, or persons by most of theirs, whose own class has the largest logit: 0 or 1 each."""
+    """The numbers of records, or persons by most of theirs, whose own class has the largest logit, and has not: one each."""
 
     _code = Statistic.HITS_OF_EXAMPLES
     unit = 1.0
@@ -180,14 +180,20 @@ class Hits(SoftmaxQuery):
         offsets: Float,
         persons: WholePersons | None = None,
     ) -> Int64:
-        """Return it, shape (1,)."""
+        """Return them, shape (2,)."""
         right = SoftmaxGradient(self.lattice).hits(blocks, codes, weights, offsets)
-        return self._number(right, persons)
+        return self._numbers(right, codes, persons)
 
     @staticmethod
-    def _number(right: NDArray[np.bool_], persons: WholePersons | None) -> Int64:
-        number = right.sum() if persons is None else persons.right(right)
-        return np.array([number], np.int64)
+    def _numbers(
+        right: NDArray[np.bool_], codes: Codes, persons: WholePersons | None
+    ) -> Int64:
+        hits = int(right.sum())
+        counted = int(np.count_nonzero(codes >= 0))
+        if persons is not None:
+            hits = persons.right(right)
+            counted = persons.number()
+        return np.array([hits, counted - hits], np.int64)
 
 
 class Shortfalls(SoftmaxQuery):
