@@ -264,7 +264,12 @@ def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0):
     features = np.eye(n, dim) - 1 / n
     examples = ExampleClassifier.fit(features, np.arange(n), n)
     return GuidedAscent(
-        sizes, np.full(dim, 1 / dim), noise_std, examples, hits, 1.0
+        sizes,
+        np.full(dim, 1 / dim),
+        noise_std,
+        examples,
+        np.array([hits, total - hits]),
+        1.0,
     ), examples
 
 
