@@ -143,4 +143,4 @@ def test_every_file_of_the_kernel_is_named_for_some_model():
 def test_the_default_rests_on_little():
     (kind,) = FIRST_CHARGED[:1]
     code = kind.fit(*kind.records()).guarantee_.trusted_code()
-    assert code.tokens_of_releases <= 17_500
+    assert code.tokens_of_releases <= 17_550

@@ -300,8 +300,7 @@ def _pack(rows: Any, panel: Any) -> None:
     n, d = rows.shape
     for k in range(d // 2):
         for j in range(n):
-            row = rows[j]
-            panel[k, j] = _pair(row[2 * k], row[2 * k + 1])
+            panel[k, j] = _pair(rows[j, 2 * k], rows[j, 2 * k + 1])
     if d % 2:
         for j in range(n):
             panel[d // 2, j] = _pair(rows[j, d - 1], 0)

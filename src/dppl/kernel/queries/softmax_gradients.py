@@ -188,11 +188,9 @@ class Hits(SoftmaxQuery):
     def _numbers(
         right: NDArray[np.bool_], codes: Codes, persons: WholePersons | None
     ) -> Int64:
-        hits = int(right.sum())
-        counted = int(np.count_nonzero(codes >= 0))
+        hits, counted = int(right.sum()), int((codes >= 0).sum())
         if persons is not None:
-            hits = persons.right(right)
-            counted = persons.number()
+            hits, counted = persons.right(right), persons.number()
         return np.array([hits, counted - hits], np.int64)
 
 
