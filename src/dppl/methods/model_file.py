@@ -26,6 +26,7 @@ from dppl.errors import DpplError, ModelFileError
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy.guarantee import check_length
 from dppl.kernel.privacy.release import Misfit
 from dppl.kernel.privacy.terms import Statistic, Term
 from dppl.methods.as_scikit import check_fitted
@@ -71,7 +72,7 @@ def most_bytes(model: Any) -> int:
     """
     # A start may come after a thousand others.
     with _whole("What this fit would write"):
-        Guarantee.from_dict(model.guarantee_.to_dict())
+        check_length(model.guarantee_.to_dict())
     numbers = sum(math.prod(shape) for _, shape in model._shapes().values())
     described = tensorfile.as_json(_description(model))
     ids = getattr((model.public or PublicData()).rows, "ids", None)

@@ -358,7 +358,7 @@ class Guarantee:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """Read what `to_dict` wrote; `Misfit` if it is longer than any statement is, or contradicts itself."""
-        _check_length(values)
+        check_length(values)
         codes = [one["mechanism"]["code"] for one in values["releases"]]
         if len(codes) > 1 and Mechanism.REPEAT_AND_SELECT in codes:
             raise Misfit("a search is a release alone")
@@ -467,7 +467,7 @@ def _composed(costs: tuple[Cost, ...]) -> tuple[tuple[float, float], ...]:
     )
 
 
-def _check_length(values: Any) -> None:
+def check_length(values: Any) -> None:
     """Raise `Misfit` for what is longer than any statement is."""
     left = [values]
     n_values = n_letters = 0
