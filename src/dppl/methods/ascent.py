@@ -196,9 +196,7 @@ class PooledPath:
     own: Float
     velocity: Float
     moves: int
-    intercepts: (
-        Float  # shape (n_classes,); of the earlier fit, as far as they are believed
-    )
+    intercepts: Float  # shape (n_classes,); of the earlier fit, as far as believed
 
     @classmethod
     def of_nothing(cls, sizes: ClassSizes, dim: int) -> Self:

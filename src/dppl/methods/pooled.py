@@ -145,8 +145,8 @@ def trust_in(
 
     As in `Trust`, rows of *other* classes show how wrong ones agree with a gradient.
     Here any share of the classes may be right, by any margin and with any skill, and
-    hits say how many are: right rows of a path that is `clear`, from 0 to 1, rank
-    most records right, so that few hits are of few right rows.
+    hits and misses say how many are: right rows of a path that is `clear`, from 0 to 1,
+    rank most records rightly, so that few hits are of few right rows.
     """
     from scipy.special import softmax
 

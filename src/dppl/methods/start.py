@@ -16,7 +16,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.rounding import root_above
 from dppl.kernel.privacy.terms import Caveat, PublicInput, Term, Unit
-from dppl.kernel.reading import check_kind
 from dppl.methods import model_file
 
 
@@ -56,7 +55,6 @@ class Start:
                 parameter="start",
             )
         # By name: a new class starts from nothing, and one that went is left out.
-        check_kind(old.classes_, classes, "start")
         places = {name: place for place, name in enumerate(old.classes_.tolist())}
         codes = np.array([places.get(name, -1) for name in classes.tolist()])
         known = codes >= 0
@@ -80,7 +78,10 @@ class Start:
                 f"have {n_features} features, as this fit has; it has {old.n_features_in_}. Take the encoder "
                 "that it was fitted with",
             ),
-            (known.any(), "have a class of this fit; it has none of them"),
+            (
+                known.any(),
+                'have a class of this fit, by the same name (0 is not "0"); it has none of them',
+            ),
         ):
             if not holds:
                 raise ParameterError(f"must {problem}.", parameter="start")

@@ -115,7 +115,7 @@ class LabelGradients(SoftmaxGradients):
 
 
 class LabelHits(Hits):
-    """The numbers of records, or persons by most of theirs, one of whose labels has the largest logit, and has not: one each."""
+    """How many records, or persons by most of theirs, have the largest logit at one of their labels, and how many not."""
 
     _code = Statistic.HITS_OF_LABELS
     reads_label_sets = True

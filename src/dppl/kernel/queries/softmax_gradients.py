@@ -165,7 +165,7 @@ class LongResiduals(SoftmaxQuery):
 
 
 class Hits(SoftmaxQuery):
-    """The numbers of records, or persons by most of theirs, whose own class has the largest logit, and has not: one each."""
+    """How many records, or persons by most of theirs, have the largest logit at their own class, and how many not."""
 
     _code = Statistic.HITS_OF_EXAMPLES
     unit = 1.0
