@@ -92,8 +92,8 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the
     twenty-three statistics above, through the rounded Gaussian; with a start, also the
-    number of records one of whose labels it ranks first. Sensitivity: 1 of both
-    numbers of records, √max_labels of the label counts, because a record counts in so
+    numbers of records one of whose labels it ranks first, and not. Sensitivity: 1 of
+    all numbers of records, √max_labels of the label counts, because a record counts in so
     many at most, and, with s the largest norm of a lattice row q, s of the sum of rows;
     r·s of each gradient, because a record adds an outer product of its residual over
     all labels, whose norm is at most r grid steps, and its q; r grid steps of each of
@@ -146,7 +146,7 @@ class MultiLabelPrototypes(StartParameter, CentredClassifier):
                 )
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
-        """Declare the twenty-three statistics, and with a start the number of records that it ranks rightly."""
+        """Declare the twenty-three statistics, and with a start the numbers of records that it ranks rightly, and not."""
         lattice = setting.prepared.lattice()
         n_classes = setting.n_classes
         hits = {}
