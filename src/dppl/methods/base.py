@@ -427,8 +427,11 @@ class EmbeddingClassifier(ReleasedClassifier):
         """
         made: Any = copy(self)
         forget(made)
-        paid = replace(plan.guarantee_on(X, groups), charges=(Charge("to come", 1),))
-        made._settle(plan, public_facts(X), paid)
+        made._settle(
+            plan,
+            public_facts(X),
+            replace(plan.guarantee_on(X, groups), charges=(Charge("to come", 1),)),
+        )
         if hasattr(self, "tasks"):
             made._join(plan.setting.task)
         return model_file.most_bytes(made)
