@@ -25,7 +25,7 @@ BUDGET = {
     "io": 32415,
     "kernel": 66400,
     "lab": 58200,
-    "methods": 27850,
+    "methods": 27865,
     "planning": 6470,
     "prediction": 7800,
     "serve": 7100,

@@ -242,13 +242,16 @@ class ContinualClassifier(EmbeddingClassifier):
     def _relation(self) -> Relation:
         return RELATIONS[self.tasks]
 
-    def _complete(self, setting: Setting) -> None:
-        task = setting.task
+    def _join(self, task: Task) -> None:
+        """State what all tasks so far cost."""
         self.n_tasks_ = task.number
         if task.earlier is not None:
             later = self._of_tasks(self.guarantee_, task.number)
             self.guarantee_ = combined(task.earlier.guarantee_, later, task.number)
             self.encoder_ = self.encoder_ or task.earlier.encoder_
+
+    def _complete(self, setting: Setting) -> None:
+        self._join(setting.task)
         super()._complete(setting)
 
     def _tensors(self) -> dict[str, Array]:

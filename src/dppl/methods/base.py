@@ -33,7 +33,7 @@ from dppl.kernel.measure import (
 )
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import check_strength, checked_budget
-from dppl.kernel.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.kernel.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED, Charge
 from dppl.kernel.privacy.terms import Caveat, Neighbours, PublicInput, Term, own_words
 from dppl.kernel.queries import WITHIN_CLASS
 from dppl.kernel.reading import UnknownLabels
@@ -427,9 +427,13 @@ class EmbeddingClassifier(ReleasedClassifier):
         """
         made: Any = copy(self)
         forget(made)
-        made._settle(plan, public_facts(X), plan.guarantee_on(X, groups))
+        made._settle(
+            plan,
+            public_facts(X),
+            replace(plan.guarantee_on(X, groups), charges=(Charge("to come", 1),)),
+        )
         if hasattr(self, "tasks"):
-            made.n_tasks_ = plan.setting.task.number
+            made._join(plan.setting.task)
         return model_file.most_bytes(made)
 
     def prepare(self, setting: Setting) -> Any:

@@ -1,5 +1,7 @@
 """A stream of tasks: what it releases, what it costs, and what is left of it when something goes wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dppl.continual import ContinualPrototypes, _sums
 from dppl.continual._sums import ReleasedSums
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.io import EmbeddingTable
+from dppl.kernel.privacy.guarantee import Charge
 from dppl.kernel.privacy.terms import PublicInput, Term
 from dppl.lab.task_streams import class_incremental, shuffled
 from inside import behind
@@ -283,6 +286,18 @@ def test_a_class_list_that_was_changed_in_place_is_refused_before_anything_is_pa
         model.partial_fit(*stream(2)[0], ledger=account)
     assert account.releases() == []
     assert model.to_bytes() == content
+
+
+def test_a_task_whose_file_could_not_be_read_is_refused_before_the_charge(tmp_path):
+    """Of 1,001 charges no file is read."""
+    account = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
+    model = make().partial_fit(*stream(2)[0], ledger=account)
+    model.guarantee_ = replace(
+        model.guarantee_, charges=tuple(Charge("records", n) for n in range(1000))
+    )
+    with pytest.raises(ModelFileError, match="too long"):
+        model.partial_fit(*stream(2)[0], ledger=account)
+    assert len(account.releases()) == 1
 
 
 @pytest.mark.parametrize(

@@ -426,25 +426,31 @@ def test_a_damaged_start_is_refused_or_does_no_harm(tensor, tmp_path):
         dppl.load(tmp_path / "next.safetensors")
 
 
-def test_a_start_at_the_bounds_of_a_file_leaves_a_model_that_can_be_read(tmp_path):
+def test_a_start_at_the_bounds_of_a_file_leaves_a_model_that_can_be_read(
+    tmp_path, monkeypatch
+):
     """With all the records that a file may claim, a right start left none in 26 of 27 fits, all of them charged."""
     path, after = tmp_path / "m.safetensors", tmp_path / "next.safetensors"
     model = SoftmaxPrototypes(GaussianDP(50), SAMPLE.classes).fit(*NEW)
     model.save(path)
     fields, tensors = tensorfile.read(path, KEY)
     longest = np.abs(tensors["path"]).max()
-    for mu, sizes, variance, factor in (
-        (1.0, 2.0**40, 1.0, 1.0),
-        (1e-3, 1.0, 1e-300, 2.0**39 / longest),
-        (1e-3, 2.0**40, 1e-300, 1.0),
+    for trust, mu, sizes, variance, factor in (
+        (1.0, 1.0, 2.0**40, 1.0, 1.0),
+        (1.0, 1e-3, 1.0, 1e-300, 2.0**39 / longest),
+        (0.5, 1 / 150, 2.0**40, 1e-300, 1.0),
     ):
+        trusted = np.full(10, trust)
+        monkeypatch.setattr(module, "trust_in", lambda *_, trusted=trusted: trusted)
         changes = {
             "path": (tensors["path"] * factor).astype(np.float32),
             "path_sizes": np.full(10, sizes),
             "path_variance": np.full(10, variance),
         }
         forged(path, fields, tensors | changes)
-        started = SoftmaxPrototypes(GaussianDP(mu), SAMPLE.classes, start=path)
+        started = SoftmaxPrototypes(
+            GaussianDP(mu), SAMPLE.classes, start=path, random_state=0
+        )
         started.fit(*NEW).save(after, overwrite=True)
         assert dppl.load(after).to_bytes() == after.read_bytes()
 
