@@ -432,9 +432,11 @@ class EmbeddingClassifier(ReleasedClassifier):
             public_facts(X),
             replace(plan.guarantee_on(X, groups), charges=(Charge("to come", 1),)),
         )
-        if hasattr(self, "tasks"):
-            made._join(plan.setting.task)
+        made._join(plan.setting.task)
         return model_file.most_bytes(made)
+
+    def _join(self, task: Task) -> None:
+        """State what all tasks of a stream cost so far."""
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
