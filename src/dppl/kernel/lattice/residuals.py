@@ -304,7 +304,9 @@ class IntegerLayer:
             return np.asarray(
                 self.kernels.logits(self._pairs, rows, self.scales, self.offsets)
             )
-        products = self.weights @ rows.astype(np.float32).T
+        # Integers are finite, but a library may compute with what lies beside them.
+        with np.errstate(invalid="ignore"):
+            products = self.weights @ rows.astype(np.float32).T
         products *= self.scales[:, None]
         products += self.offsets[:, None]
         return products
